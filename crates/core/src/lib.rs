@@ -1,0 +1,1 @@
+//! The pure, deterministic lock table.
