@@ -1,0 +1,262 @@
+//! Commands: everything that can be asked of the table, as plain data.
+//!
+//! In:    built by the dialects (`server/src/dialect`), packed by the proposer into one [`Batch`] an entry.
+//! Out:   written to the log and applied by `table/apply.rs`.
+//! Never: carries a clock reading of its own (the batch is stamped) or asks for a random number (ids come in).
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::name::{ClaimId, Stamp};
+
+/// One log entry: all commands that were waiting at one moment, under one stamp.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// When the leader packed the batch.
+    pub stamp: Stamp,
+    /// Applied in this order.
+    pub commands: Vec<Command>,
+}
+
+/// One change asked of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Hold a resource, or queue for it, or be refused.
+    Claim(NewClaim),
+    /// Ask whether a claim is active; picks up a claim that was promoted under a pickup grace.
+    Activate {
+        /// The claim.
+        id: ClaimId,
+    },
+    /// Start the ttl anew, optionally with another ttl or other data.
+    Renew {
+        /// Which claim.
+        target: Target,
+        /// What must hold for the command to happen.
+        guard: Guard,
+        /// The new ttl; `None` keeps it.
+        ttl_us: Option<u64>,
+        /// The new data; `None` keeps it.
+        data: Option<Data>,
+    },
+    /// End a claim.
+    Finish {
+        /// Which claim.
+        target: Target,
+        /// What must hold for the command to happen.
+        guard: Guard,
+        /// The final status.
+        ending: Ending,
+        /// Why, in the words of whoever ended it; kept with the claim.
+        reason: Option<Arc<str>>,
+        /// Drop the claim's data with it.
+        purge_data: bool,
+    },
+    /// Hold all of these resources or none of them, in one step.
+    LockAll {
+        /// One id and resource each.
+        items: Vec<(ClaimId, Arc<str>)>,
+        /// Who will hold them.
+        owner: Arc<str>,
+        /// For how long; `None`: until unlocked.
+        ttl_us: Option<u64>,
+        /// The same data for each.
+        data: Option<Data>,
+    },
+    /// Revoke the live claims of one resource, or of all: a bounded number a command.
+    Revoke {
+        /// Only this resource; `None`: everywhere.
+        resource: Option<Arc<str>>,
+        /// Only claims created before this one number (see [`crate::Table::next_sequence`]), so that a
+        /// caller who repeats the command until nothing is left never chases new claims.
+        before: u64,
+        /// Why, in the words of whoever asked.
+        reason: Option<Arc<str>>,
+    },
+    /// Bring these resources up to the stamp: what is due on them ends, the next in the queue holds.
+    Settle {
+        /// The resources somebody is about to look at.
+        resources: Vec<Arc<str>>,
+    },
+    /// Only move the clock: a bounded number of due claims ends.
+    Tick,
+    /// Change the settings of the table.
+    Configure(Settings),
+}
+
+/// A request to hold a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewClaim {
+    /// Chosen at random by the node that received the request; a second command with it changes nothing.
+    pub id: ClaimId,
+    /// What to hold.
+    pub resource: Arc<str>,
+    /// Who asks.
+    pub owner: Arc<str>,
+    /// How long it stays active without renewal; `None`: until it is ended.
+    pub ttl_us: Option<u64>,
+    /// What to do when the resource is held.
+    pub on_busy: OnBusy,
+    /// The caller's data.
+    pub data: Option<Data>,
+    /// The client's own key, under which a retried request finds the first one's claim.
+    pub idempotency: Option<Idempotency>,
+}
+
+impl NewClaim {
+    /// A claim without data or idempotency key.
+    pub fn new(id: ClaimId, resource: &str, owner: &str, ttl_us: Option<u64>, on_busy: OnBusy) -> Self {
+        Self {
+            id,
+            resource: resource.into(),
+            owner: owner.into(),
+            ttl_us,
+            on_busy,
+            data: None,
+            idempotency: None,
+        }
+    }
+}
+
+/// What a claim does when its resource is held by another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnBusy {
+    /// Wait in the queue for as long as it takes.
+    Queue,
+    /// Wait in the queue, but give up (as withdrawn) after this long.
+    QueueFor {
+        /// The longest wait.
+        wait_us: u64,
+    },
+    /// Don't wait: be refused.
+    Refuse,
+}
+
+/// What must hold for a command to happen. Empty: nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    /// The claim's owner. Checked before the version.
+    pub owner: Option<Arc<str>>,
+    /// The claim's version.
+    pub version: Option<u64>,
+}
+
+/// Which claim a command means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// The claim with this id.
+    Claim(ClaimId),
+    /// Whichever claim is active on this resource.
+    Holder(Arc<str>),
+}
+
+/// How a caller may end a claim. (`expired` is the table's own.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// Given up in the ordinary way; only an active claim can be released.
+    Released,
+    /// Given up because of an error in the client.
+    Aborted,
+    /// No longer wanted.
+    Withdrawn,
+    /// Taken away by an administrator or a monitoring process.
+    Revoked,
+}
+
+/// The caller's data, kept and returned as it came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Data {
+    /// How the bytes are to be read.
+    pub format: Format,
+    /// The bytes, as sent.
+    pub bytes: Box<[u8]>,
+}
+
+/// How data is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// A JSON text, checked when it came in.
+    Json,
+    /// Anything.
+    Bytes,
+}
+
+/// A client's idempotency key, already reduced to fixed sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idempotency {
+    /// A cryptographic hash of owner and key.
+    pub key: u128,
+    /// A hash of the request: the same key with another request is refused.
+    pub fingerprint: u64,
+}
+
+/// What an operator may set, the same on every node because it travels in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// How many finished claims stay readable; the oldest go first.
+    pub finished_max: u64,
+    /// Waiting claims on one resource.
+    pub queue_len_max: u64,
+    /// Held and waiting claims of one owner.
+    pub claims_per_owner_max: u64,
+    /// Held and waiting claims of one namespace (a resource's name up to its last `/`).
+    pub claims_per_namespace_max: u64,
+    /// Held and waiting claims in all.
+    pub claims_max: u64,
+    /// How long a claim promoted out of the queue may leave its ttl unstarted.
+    pub pickup_grace_us: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            finished_max: limits::FINISHED_MAX_DEFAULT,
+            queue_len_max: limits::QUEUE_LEN_MAX_DEFAULT,
+            claims_per_owner_max: limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
+            claims_per_namespace_max: limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
+            claims_max: limits::CLAIMS_MAX_DEFAULT,
+            pickup_grace_us: 0,
+        }
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} commands at {} us", self.commands.len(), self.stamp.now_us)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(id) => write!(f, "{id}"),
+            Self::Holder(resource) => write!(f, "holder of {resource}"),
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::Status::from(*self).fmt(f)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(new) => write!(f, "claim {} as {} for {}", new.resource, new.id, new.owner),
+            Self::Activate { id } => write!(f, "activate {id}"),
+            Self::Renew { target, .. } => write!(f, "renew {target}"),
+            Self::Finish { target, ending, .. } => write!(f, "finish {target} as {ending}"),
+            Self::LockAll { items, owner, .. } => write!(f, "lock all of {} for {owner}", items.len()),
+            Self::Revoke { resource: Some(resource), .. } => write!(f, "revoke all on {resource}"),
+            Self::Revoke { resource: None, .. } => f.write_str("revoke all"),
+            Self::Settle { resources } => write!(f, "settle {} resources", resources.len()),
+            Self::Tick => f.write_str("tick"),
+            Self::Configure(_) => f.write_str("configure"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Events: what changed, in the order in which it changed.
+//!
+//! In:    pushed by `table/apply.rs` while it applies.
+//! Out:   `server/src/publish.rs` wakes long-polls with them and feeds streams, metrics and audit.
+//! Never: asks for anything; an event is past tense.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::name::{ClaimId, Stamp};
+use crate::table::Status;
+
+/// Something that happened to one claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When it was applied.
+    pub stamp: Stamp,
+    /// What happened.
+    pub kind: EventKind,
+    /// To which claim.
+    pub claim: ClaimId,
+    /// On which resource.
+    pub resource: Arc<str>,
+    /// Of whom.
+    pub owner: Arc<str>,
+    /// The claim's fencing token; 0 before its grant.
+    pub token: u64,
+}
+
+/// What happened to a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// It joined its resource's queue.
+    Queued,
+    /// It holds its resource, after having waited this long.
+    Activated {
+        /// Time in the queue.
+        waited_us: u64,
+    },
+    /// Its ttl started anew.
+    Renewed,
+    /// It is over.
+    Ended {
+        /// Its final status.
+        status: Status,
+        /// How long it was active.
+        held_us: u64,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim, resource, token, .. } = self;
+        match self.kind {
+            EventKind::Queued => write!(f, "queued {claim} on {resource}"),
+            EventKind::Activated { .. } => write!(f, "active {claim} on {resource} token={token}"),
+            EventKind::Renewed => write!(f, "renewed {claim} on {resource} token={token}"),
+            EventKind::Ended { status, .. } if *token == 0 => write!(f, "{status} {claim} on {resource}"),
+            EventKind::Ended { status, .. } => write!(f, "{status} {claim} on {resource} token={token}"),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Every limit of the table, with the reason for its number.
+//!
+//! In:    nothing. Out: constants for the dialects (which refuse early, with a message) and the table.
+//! Never: depends on a machine; two nodes with different limits would disagree about one log.
+
+/// Longest resource name, in bytes. A lease URI may be 2048 bytes long and is a resource name then;
+/// longer names would make every list and event larger for everybody.
+pub const RESOURCE_LEN_MAX: usize = 2048;
+
+/// Longest owner, in bytes: room for a distinguished name of a client certificate.
+pub const OWNER_LEN_MAX: usize = 1024;
+
+/// Largest user data of one claim, in bytes. Data travels in every log entry, snapshot and list page:
+/// a claim says who and why; what it guards lives elsewhere.
+pub const DATA_LEN_MAX: usize = 64 * 1024;
+
+/// Longest ttl or wait: one hundred years, in microseconds. Sums of a stamp and a ttl stay far below 2^63.
+pub const TTL_US_MAX: u64 = 100 * 366 * 86_400 * 1_000_000;
+
+/// How many claims one entry expires at the most, so that a million due at once stall nobody: at about
+/// two microseconds each, an entry that expires this many stays near one millisecond.
+pub const EXPIRIES_PER_ENTRY: usize = 500;
+
+/// How many claims one `Revoke` command ends at the most; its caller asks again until none is left.
+pub const REVOCATIONS_PER_COMMAND: usize = 500;
+
+/// Most resources in one all-or-nothing command: the typed locks promise 10,000 in a call.
+pub const LOCK_ALL_LEN_MAX: usize = 20_000;
+
+/// Default for [`crate::Settings::finished_max`]: newest finished claims that stay readable.
+pub const FINISHED_MAX_DEFAULT: u64 = 100_000;
+
+/// Default for [`crate::Settings::queue_len_max`]: waiting claims on one resource. A queue member costs
+/// about 300 bytes, and a withdrawal moves at most this many eight-byte numbers.
+pub const QUEUE_LEN_MAX_DEFAULT: u64 = 100_000;
+
+/// Default for [`crate::Settings::claims_per_owner_max`] and
+/// [`crate::Settings::claims_per_namespace_max`]: as many as the whole table.
+pub const CLAIMS_PER_GROUP_MAX_DEFAULT: u64 = CLAIMS_MAX_DEFAULT;
+
+/// Default for [`crate::Settings::claims_max`]: held and waiting claims in the table, about 3 GB of memory.
+pub const CLAIMS_MAX_DEFAULT: u64 = 10_000_000;

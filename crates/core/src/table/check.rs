@@ -1,0 +1,121 @@
+//! The invariants of the table, written down as code.
+//!
+//! In:    a table. Out: the first invariant that does not hold, in words.
+//! Never: called on the hot path: tests and the simulation call it after each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::claim::{Claim, Status};
+use super::claims::PAGE_BITS;
+use super::{Table, namespace_of};
+
+impl Table {
+    /// Checks everything that must be true between two entries. `expiry_backlog` says that more claims were due
+    /// than one entry may end, so that some stand past their deadline until somebody touches them.
+    pub fn check(&self, expiry_backlog: bool) -> Result<(), String> {
+        let claims = self.all_claims();
+        self.check_holders_and_queues(&claims)?;
+        self.check_deadlines(&claims, expiry_backlog)?;
+        self.check_counts(&claims)?;
+        self.check_finished(&claims)
+    }
+
+    fn all_claims(&self) -> BTreeMap<u64, &Claim> {
+        let pages = self.claims.pages_from(0);
+        pages
+            .flat_map(|(number, page)| {
+                page.claims.iter().map(move |claim| (number << PAGE_BITS | u64::from(claim.slot), claim))
+            })
+            .collect()
+    }
+
+    /// One active claim a resource; nobody waits for a free one; queues in order of arrival; tokens are unique
+    /// and not ahead of the counter.
+    fn check_holders_and_queues(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+        let mut holders: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
+        let mut tokens = BTreeSet::new();
+        for (seq, claim) in claims {
+            let entry = self.resources.get(&claim.resource).ok_or("a claim's resource is unknown")?;
+            if claim.token > self.last_token || (claim.token > 0 && !tokens.insert(claim.token)) {
+                return Err(format!("token {} repeats or is ahead of the counter", claim.token));
+            }
+            match claim.status {
+                Status::Active if holders.insert(&claim.resource, *seq).is_some() => {
+                    return Err(format!("two active claims on {}", claim.resource));
+                }
+                Status::Active if entry.active() != Some(*seq) => {
+                    return Err(format!("{} does not know its holder {seq}", claim.resource));
+                }
+                Status::Waiting if entry.position(*seq).is_none() || entry.active().is_none() => {
+                    return Err(format!("{seq} waits for {} without a place or a holder", claim.resource));
+                }
+                _ if self.find(claim.id) != Some(*seq) => return Err(format!("{} is not indexed", claim.id)),
+                _ => {}
+            }
+        }
+        for (name, entry) in &self.resources {
+            let queue: Vec<u64> = entry.queue().collect();
+            let waiting = |seq: &u64| claims.get(seq).is_some_and(|claim| claim.status == Status::Waiting);
+            if !queue.is_sorted() || !queue.iter().all(waiting) {
+                return Err(format!("the queue of {name} is not in order of arrival: {queue:?}"));
+            }
+            if entry.active() != holders.get(name).copied() || entry.is_empty() {
+                return Err(format!("{name} names a wrong holder, or nothing at all"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_deadlines(&self, claims: &BTreeMap<u64, &Claim>, expiry_backlog: bool) -> Result<(), String> {
+        let live = claims.iter().filter(|(_, claim)| !claim.status.is_final());
+        let expected: BTreeSet<(u64, u64)> =
+            live.filter_map(|(seq, claim)| Some((claim.deadline_us()?, *seq))).collect();
+        if expected != self.deadlines {
+            return Err("the set of deadlines differs from the claims' deadlines".into());
+        }
+        match self.earliest_deadline_us() {
+            Some(due) if due <= self.clock.now_us && !expiry_backlog => {
+                Err(format!("a claim outlived its deadline {due} at {}", self.clock.now_us))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_counts(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+        let mut owners: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        let mut namespaces: BTreeMap<Box<str>, u64> = BTreeMap::new();
+        for claim in claims.values().filter(|claim| !claim.status.is_final()) {
+            *owners.entry(claim.owner.clone()).or_default() += 1;
+            *namespaces.entry(namespace_of(&claim.resource).into()).or_default() += 1;
+        }
+        if owners != self.owners || namespaces != self.namespaces {
+            return Err("live claims are miscounted by owner or namespace".into());
+        }
+        for status in Status::ALL {
+            let count = claims.values().filter(|claim| claim.status == status).count() as u64;
+            if count != self.count(status) {
+                return Err(format!("{count} claims are {status}, {} are counted", self.count(status)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Final claims have an end and stand in its order; live ones have none.
+    fn check_finished(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+        let mut finished: Vec<(u64, u64)> = Vec::new();
+        for (seq, claim) in claims {
+            if claim.status.is_final() != claim.end.is_some() {
+                return Err(format!("{} is {} but its end says otherwise", claim.id, claim.status));
+            }
+            if claim.status.is_final() {
+                finished.push((claim.version, *seq));
+            }
+        }
+        finished.sort_unstable();
+        if !finished.iter().map(|(_, seq)| seq).eq(self.finished.iter()) {
+            return Err("the finished claims are not in order of their ends".into());
+        }
+        Ok(())
+    }
+}

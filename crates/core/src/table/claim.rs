@@ -1,0 +1,195 @@
+//! One claim: a request to hold a resource, from its queue to its final status.
+//!
+//! In:    made and changed by `apply.rs` alone. Out: cloned into views for callers.
+//! Never: larger than it must be: a million of them are held at a time. What only finished claims
+//!        have stands behind a pointer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Data, Ending, Idempotency};
+use crate::name::ClaimId;
+
+/// Stands for "no ttl" and "no deadline" in the packed fields of a claim.
+const NEVER: u64 = u64::MAX;
+
+/// Where a claim is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Status {
+    /// In the queue.
+    Waiting,
+    /// Holds its resource.
+    Active,
+    /// Final: abandoned because of an error in its client.
+    Aborted,
+    /// Final: its ttl ran out.
+    Expired,
+    /// Final: given up in the ordinary way.
+    Released,
+    /// Final: taken away.
+    Revoked,
+    /// Final: no longer wanted.
+    Withdrawn,
+}
+
+impl Status {
+    /// Every status, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Waiting,
+        Self::Active,
+        Self::Aborted,
+        Self::Expired,
+        Self::Released,
+        Self::Revoked,
+        Self::Withdrawn,
+    ];
+
+    /// Whether nothing can change any more.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Waiting | Self::Active)
+    }
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Active => "active",
+            Self::Aborted => "aborted",
+            Self::Expired => "expired",
+            Self::Released => "released",
+            Self::Revoked => "revoked",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    /// The status with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<Ending> for Status {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Released => Self::Released,
+            Ending::Aborted => Self::Aborted,
+            Ending::Withdrawn => Self::Withdrawn,
+            Ending::Revoked => Self::Revoked,
+        }
+    }
+}
+
+/// One request to hold a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Its name in URLs.
+    pub id: ClaimId,
+    /// What it wants to hold.
+    pub resource: Arc<str>,
+    /// Who made it.
+    pub owner: Arc<str>,
+    /// How long it stays active without renewal; packed, see [`Claim::ttl_us`].
+    pub(super) ttl_us: u64,
+    /// While it waits: when it gives up. While it is active: when it expires. Packed.
+    pub(super) deadline_us: u64,
+    /// When it was made, on the table clock.
+    pub created_us: u64,
+    /// The same on the wall clock.
+    pub created_wall_us: u64,
+    /// When it became active, on the table clock; 0 before.
+    pub activated_us: u64,
+    /// The same on the wall clock.
+    pub activated_wall_us: u64,
+    /// When it last was renewed (or became active), on the wall clock.
+    pub renewed_wall_us: u64,
+    /// The fencing token of its grant; 0 before.
+    pub token: u64,
+    /// The table's version of its last change.
+    pub version: u64,
+    /// What the caller sent along.
+    pub data: Option<Arc<Data>>,
+    /// Under which key a retried request finds it.
+    pub idempotency: Option<Arc<Idempotency>>,
+    /// How it ended.
+    pub end: Option<Arc<End>>,
+    /// How often it was renewed.
+    pub renewals: u32,
+    /// Where it is.
+    pub status: Status,
+    /// Promoted under a pickup grace, and its client has not been seen since.
+    pub unpicked: bool,
+    /// Its place in its page; page and slot make the sequence number.
+    pub(super) slot: u8,
+}
+
+/// How a claim ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When, on the table clock.
+    pub ended_us: u64,
+    /// When, on the wall clock.
+    pub ended_wall_us: u64,
+    /// Why, in the words of whoever ended it.
+    pub reason: Option<Arc<str>>,
+}
+
+impl Claim {
+    /// How long it stays active without renewal; `None`: until it is ended.
+    pub fn ttl_us(&self) -> Option<u64> {
+        (self.ttl_us != NEVER).then_some(self.ttl_us)
+    }
+
+    /// While it waits: when it gives up. While it is active: when it expires.
+    pub fn deadline_us(&self) -> Option<u64> {
+        (self.deadline_us != NEVER).then_some(self.deadline_us)
+    }
+
+    /// How long it was in the queue, or is, as of `now_us`.
+    pub fn waited_us(&self, now_us: u64) -> u64 {
+        let until = match (self.activated_us, &self.end) {
+            (0, Some(end)) => end.ended_us,
+            (0, None) => now_us,
+            (activated_us, _) => activated_us,
+        };
+        until.saturating_sub(self.created_us)
+    }
+
+    /// How long it was active, or is, as of `now_us`; `None` if it never was.
+    pub fn held_us(&self, now_us: u64) -> Option<u64> {
+        let until = self.end.as_ref().map_or(now_us, |end| end.ended_us);
+        (self.activated_us > 0).then(|| until.saturating_sub(self.activated_us))
+    }
+
+    /// Whether its deadline has come.
+    pub fn is_due(&self, now_us: u64) -> bool {
+        !self.status.is_final() && self.deadline_us <= now_us
+    }
+
+    pub(super) fn set_ttl(&mut self, ttl_us: Option<u64>) {
+        self.ttl_us = ttl_us.unwrap_or(NEVER);
+    }
+
+    /// The instant that lies `after_us` behind `now_us`. At least a microsecond: a claim with a ttl of zero
+    /// is active at the instant of its grant and over at the next.
+    pub(super) fn set_deadline(&mut self, now_us: u64, after_us: Option<u64>) {
+        self.deadline_us = after_us.map_or(NEVER, |after| now_us.saturating_add(after.max(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_stays_small() {
+        assert!(size_of::<Claim>() <= 152, "{} bytes", size_of::<Claim>());
+    }
+}

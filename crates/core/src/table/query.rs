@@ -1,0 +1,229 @@
+//! Reading the table: views of claims, lists in pages, ranges of resources.
+//!
+//! In:    names, ids, filters, and the reader's instant. Out: clones that outlive the table's lock.
+//! Never: changes anything, and never walks far in one call: a list stops after a number of claims and says where
+//!        to go on, so that whoever holds the table's lock can let writers pass.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::claim::{Claim, Status};
+use super::claims::PAGE_BITS;
+use super::resource::Resource;
+use super::{Table, namespace_of};
+use crate::command::Settings;
+use crate::name::{ClaimId, Stamp};
+use crate::outcome::View;
+
+/// Which claims a list shows: those that match everything that is set. Bounds are inclusive.
+#[derive(Debug, Clone, Default)]
+pub struct ListFilter {
+    /// On this resource.
+    pub resource: Option<Arc<str>>,
+    /// In this status.
+    pub status: Option<Status>,
+    /// Bounds on the ttl of an active claim.
+    pub ttl_us: (Option<u64>, Option<u64>),
+    /// Bounds on the time of creation, wall clock.
+    pub created_wall_us: (Option<u64>, Option<u64>),
+    /// Bounds on the time active.
+    pub active_us: (Option<u64>, Option<u64>),
+    /// Bounds on the time waiting.
+    pub waiting_us: (Option<u64>, Option<u64>),
+}
+
+/// A list in the making: filled by [`Table::list`], call by call, until it is done.
+#[derive(Debug, Clone)]
+pub struct ListPage {
+    /// What was found so far, in order of creation.
+    pub views: Vec<View>,
+    /// Whether more claims match beyond this page.
+    pub more: bool,
+    /// Whether the page is complete.
+    pub done: bool,
+    next_seq: u64,
+    skip: u64,
+    limit: usize,
+}
+
+impl ListPage {
+    /// A page of `limit` claims after the first `offset`.
+    pub fn new(offset: u64, limit: usize) -> Self {
+        Self { views: Vec::new(), more: false, done: false, next_seq: 0, skip: offset, limit }
+    }
+
+    /// Takes a matching claim; `false` once the page is complete.
+    fn take(&mut self, view: impl FnOnce() -> View) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+        } else if self.views.len() == self.limit {
+            self.more = true;
+            self.done = true;
+        } else {
+            self.views.push(view());
+        }
+        !self.done
+    }
+}
+
+impl ListFilter {
+    fn matches(&self, claim: &Claim, now_us: u64) -> bool {
+        let within = |value: Option<u64>, bounds: (Option<u64>, Option<u64>)| match (value, bounds) {
+            (_, (None, None)) => true,
+            (None, _) => false,
+            (Some(value), (min, max)) => {
+                min.is_none_or(|min| min <= value) && max.is_none_or(|max| value <= max)
+            }
+        };
+        let active = claim.status == Status::Active;
+        self.status.is_none_or(|status| status == claim.status)
+            && self.resource.as_ref().is_none_or(|resource| *resource == claim.resource)
+            && within(claim.ttl_us().filter(|_| active), self.ttl_us)
+            && within(Some(claim.created_wall_us), self.created_wall_us)
+            && within(claim.held_us(now_us), self.active_us)
+            && within(Some(claim.waited_us(now_us)), self.waiting_us)
+    }
+
+    /// Whether a page without claims of the wanted status can be passed over, and a whole page be counted.
+    fn is_status_alone(&self) -> bool {
+        self.resource.is_none()
+            && [self.ttl_us, self.created_wall_us, self.active_us, self.waiting_us] == [(None, None); 4]
+    }
+}
+
+impl Table {
+    /// The instant up to which the table has come.
+    pub fn clock(&self) -> Stamp {
+        self.clock
+    }
+
+    /// What the operator set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The number that the next claim will get.
+    pub fn next_sequence(&self) -> u64 {
+        self.claims.next_seq()
+    }
+
+    /// The newest fencing token.
+    pub fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// How many claims are held or waiting.
+    pub fn live(&self) -> u64 {
+        self.count(Status::Waiting) + self.count(Status::Active)
+    }
+
+    /// How many claims are in this status.
+    pub fn count(&self, status: Status) -> u64 {
+        self.claims.count(status)
+    }
+
+    /// How many resources have a claim, finished ones included.
+    pub fn resource_count(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// How many claims are held or waiting in a resource's namespace.
+    pub fn live_in_namespace_of(&self, resource: &str) -> u64 {
+        self.namespaces.get(namespace_of(resource)).copied().unwrap_or(0)
+    }
+
+    /// The earliest instant at which something ends by itself.
+    pub fn earliest_deadline_us(&self) -> Option<u64> {
+        self.deadlines.first().map(|(deadline_us, _)| *deadline_us)
+    }
+
+    /// A claim by its id, as of `now_us`.
+    pub fn claim_view(&self, id: ClaimId, now_us: u64) -> Option<View> {
+        self.find(id).map(|seq| self.view_at(seq, now_us))
+    }
+
+    /// A claim by its sequence number, as of `now_us`.
+    pub fn view_at(&self, seq: u64, now_us: u64) -> View {
+        View { now_us: now_us.max(self.clock.now_us), ..self.view(seq) }
+    }
+
+    /// A resource by its name.
+    pub fn resource(&self, name: &str) -> Option<&Resource> {
+        self.resources.get(name)
+    }
+
+    /// The holder of a resource, as of `now_us`.
+    pub fn holder_view(&self, resource: &str, now_us: u64) -> Option<View> {
+        self.resources.get(resource)?.active().map(|seq| self.view_at(seq, now_us))
+    }
+
+    /// The resources whose names start with `prefix`, in order, from the one after `after` on.
+    pub fn resources_after<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Resource)> {
+        let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        self.resources
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(move |(name, _)| name.starts_with(prefix))
+    }
+
+    pub(super) fn latest_finished(&self, resource: &str) -> Option<View> {
+        let seq = self.resources.get(resource)?.finished().next_back()?;
+        Some(self.view(seq))
+    }
+
+    /// Goes on filling `page` for about `budget` claims; call again until it is done.
+    pub fn list(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
+        match filter.resource.as_ref().map(|name| self.resources.get(name)) {
+            Some(Some(resource)) => self.list_resource(resource, filter, page, now_us),
+            Some(None) => {}
+            None => return self.list_all(filter, page, now_us, budget),
+        }
+        page.done = true;
+    }
+
+    fn list_resource(&self, resource: &Resource, filter: &ListFilter, page: &mut ListPage, now_us: u64) {
+        let wanted = |status: Status| filter.status.is_none_or(|filter| filter == status);
+        let final_wanted = filter.status.is_none_or(Status::is_final);
+        let mut seqs: Vec<u64> = Vec::new();
+        seqs.extend(resource.finished().filter(|_| final_wanted));
+        seqs.extend(resource.active().filter(|_| wanted(Status::Active)));
+        seqs.extend(resource.queue().filter(|_| wanted(Status::Waiting)));
+        seqs.sort_unstable();
+        for seq in seqs {
+            if filter.matches(self.claims.at(seq), now_us) && !page.take(|| self.view_at(seq, now_us)) {
+                return;
+            }
+        }
+    }
+
+    fn list_all(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
+        let mut left = budget;
+        let countable = filter.is_status_alone();
+        for (number, claims) in self.claims.pages_from(page.next_seq) {
+            if left == 0 {
+                page.next_seq = number << PAGE_BITS;
+                return;
+            }
+            let matching = filter.status.map(|status| u64::from(claims.counts[status as usize]));
+            let all = claims.claims.len() as u64;
+            // Nothing to see here, or everything of it lies before the offset: pass over the whole page.
+            let skippable = if countable { matching.unwrap_or(all) } else { matching.unwrap_or(1) };
+            if skippable == 0 || (countable && skippable <= page.skip) {
+                page.skip -= skippable;
+                left = left.saturating_sub(2);
+                continue;
+            }
+            left = left.saturating_sub(claims.claims.len());
+            for claim in &claims.claims {
+                let seq = number << PAGE_BITS | u64::from(claim.slot);
+                if filter.matches(claim, now_us) && !page.take(|| self.view_at(seq, now_us)) {
+                    return;
+                }
+            }
+        }
+        page.done = true;
+    }
+}

@@ -1,0 +1,216 @@
+//! The table as bytes and back.
+//!
+//! In:    a table. Out: [`Frozen`], a copy that shares pages with it, as a row of chunks; from such chunks, the table.
+//! Never: does I/O: chunks are handed out and taken in one by one, whoever stores them frames and checks them.
+//!
+//! The first chunk is the [`Header`], then one chunk a page. Format 1.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::claim::{Claim, Status};
+use super::claims::{Claims, PAGE_LEN};
+use super::{Table, resource::Resource};
+use crate::command::Settings;
+use crate::name::Stamp;
+
+/// The format that this version writes. It reads this one and every older one.
+pub const SNAPSHOT_FORMAT: u32 = 1;
+
+/// Everything in a table but its claims.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    clock: Stamp,
+    last_token: u64,
+    last_version: u64,
+    next_seq: u64,
+    claim_count: u64,
+    settings: Settings,
+}
+
+/// A table at one instant, which goes on living beside it for the price of the pages that change.
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    header: Header,
+    claims: Claims,
+}
+
+impl Table {
+    /// A copy of the table as it is now: one pointer a page.
+    pub fn freeze(&self) -> Frozen {
+        let header = Header {
+            format: SNAPSHOT_FORMAT,
+            clock: self.clock,
+            last_token: self.last_token,
+            last_version: self.last_version,
+            next_seq: self.claims.next_seq(),
+            claim_count: self.claims.len() as u64,
+            settings: self.settings.clone(),
+        };
+        Frozen { header, claims: self.claims.clone() }
+    }
+}
+
+impl Frozen {
+    /// The table clock at the instant of freezing.
+    pub fn clock(&self) -> Stamp {
+        self.header.clock
+    }
+
+    /// The whole table, chunk by chunk.
+    pub fn chunks(&self) -> impl Iterator<Item = Vec<u8>> {
+        let header = std::iter::once(encode(&self.header));
+        header.chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, &page.claims))))
+    }
+
+    /// A fingerprint of the whole state: equal on two nodes exactly when their tables are.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for chunk in self.chunks() {
+            hasher.update((chunk.len() as u64).to_le_bytes());
+            hasher.update(&chunk);
+        }
+        hasher.finalize().into()
+    }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain data in memory can be encoded")
+}
+
+/// Why bytes are no table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreError {
+    /// A chunk can't be read.
+    Malformed(String),
+    /// Written by a newer version.
+    UnknownFormat(u32),
+    /// Chunks are missing.
+    Incomplete {
+        /// Claims that the header promised.
+        expected: u64,
+        /// Claims that came.
+        found: u64,
+    },
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(why) => write!(f, "the snapshot can't be read: {why}"),
+            Self::UnknownFormat(format) => write!(
+                f,
+                "the snapshot has format {format}, and this version reads formats up to {SNAPSHOT_FORMAT}: \
+                 start the version that wrote it, or a newer one"
+            ),
+            Self::Incomplete { expected, found } => {
+                write!(f, "the snapshot is incomplete: {found} of {expected} claims")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
+
+/// Builds a table from the chunks of a snapshot, in their order.
+#[derive(Debug, Default)]
+pub struct Restorer {
+    header: Option<Header>,
+    table: Table,
+    last_page: Option<u64>,
+    /// (version of its end, sequence number) of every finished claim.
+    finished: Vec<(u64, u64)>,
+    /// How many claims came so far.
+    found: u64,
+}
+
+impl Restorer {
+    /// Takes the next chunk.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
+        if self.header.is_none() {
+            return self.push_header(chunk);
+        }
+        let (number, claims): (u64, Vec<Claim>) = decode(chunk)?;
+        if claims.len() > PAGE_LEN || self.last_page.is_some_and(|last| last >= number) {
+            return Err(RestoreError::Malformed(format!("page {number} is out of order")));
+        }
+        self.last_page = Some(number);
+        for claim in claims {
+            self.push_claim(number, claim);
+        }
+        Ok(())
+    }
+
+    fn push_header(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
+        // The format comes first, so that a newer header is named as such whatever follows.
+        let (format, _) = postcard::take_from_bytes::<u32>(chunk).map_err(malformed)?;
+        if format > SNAPSHOT_FORMAT {
+            return Err(RestoreError::UnknownFormat(format));
+        }
+        let header: Header = decode(chunk)?;
+        self.table.clock = header.clock;
+        self.table.last_token = header.last_token;
+        self.table.last_version = header.last_version;
+        self.table.settings = header.settings.clone();
+        self.table.claims.set_next_seq(header.next_seq);
+        self.header = Some(header);
+        Ok(())
+    }
+
+    fn push_claim(&mut self, page_number: u64, mut claim: Claim) {
+        let table = &mut self.table;
+        let seq = page_number << super::claims::PAGE_BITS | u64::from(claim.slot);
+        self.found += 1;
+        claim.resource = table.intern_resource(&claim.resource);
+        if !claim.status.is_final() {
+            claim.owner = table.count_live(&claim.resource, &claim.owner);
+        }
+        let entry = table.resource_mut(&claim.resource);
+        match claim.status {
+            Status::Active => entry.set_active(Some(seq)),
+            Status::Waiting => entry.push_waiting(seq),
+            _ => self.finished.push((claim.version, seq)),
+        }
+        if let Some(deadline_us) = claim.deadline_us() {
+            table.deadlines.insert((deadline_us, seq));
+        }
+        if let Some(idempotency) = &claim.idempotency {
+            table.by_key.insert(idempotency.key, seq);
+        }
+        let id = claim.id;
+        table.claims.put(page_number, claim);
+        let claims = &table.claims;
+        table.by_id.insert(id, seq, |seq| claims.at(seq).id);
+    }
+
+    /// The table, once every chunk is in.
+    pub fn finish(mut self) -> Result<Table, RestoreError> {
+        let Some(header) = self.header else {
+            return Err(RestoreError::Malformed("it is empty".into()));
+        };
+        if header.claim_count != self.found {
+            return Err(RestoreError::Incomplete { expected: header.claim_count, found: self.found });
+        }
+        self.finished.sort_unstable();
+        for (_, seq) in self.finished {
+            let resource: Arc<str> = self.table.claims.at(seq).resource.clone();
+            let entry: &mut Resource = self.table.resource_mut(&resource);
+            entry.push_finished(seq);
+            self.table.finished.push_back(seq);
+        }
+        Ok(self.table)
+    }
+}
+
+fn decode<'a, T: Deserialize<'a>>(chunk: &'a [u8]) -> Result<T, RestoreError> {
+    postcard::from_bytes(chunk).map_err(malformed)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn malformed(error: postcard::Error) -> RestoreError {
+    RestoreError::Malformed(error.to_string())
+}
