@@ -135,7 +135,7 @@ pub(crate) fn command(
             Command::Settle { resources: std::mem::take(&mut args.0).into_iter().map(Into::into).collect() }
         }
         "tick" => Command::Tick,
-        "configure" => Command::Configure(configure(&mut args, settings.clone())?),
+        "configure" => Command::Configure(configure(&mut args, settings)?),
         name => claim(name.strip_suffix(':').ok_or_else(|| format!("what is {name}?"))?, &mut args, names)?,
     };
     args.end()?;
@@ -186,7 +186,7 @@ fn lock_all(args: &mut Args, names: &mut Names) -> Result<Command, String> {
     Ok(Command::LockAll { items, owner, ttl_us, data })
 }
 
-fn configure(args: &mut Args, settings: Settings) -> Result<Settings, String> {
+fn configure(args: &mut Args, settings: &Settings) -> Result<Settings, String> {
     Ok(Settings {
         finished_max: args.number("finished_max")?.unwrap_or(settings.finished_max),
         queue_len_max: args.number("queue_len_max")?.unwrap_or(settings.queue_len_max),
