@@ -104,7 +104,7 @@ pub struct Claim {
     pub created_us: u64,
     /// The same on the wall clock.
     pub created_wall_us: u64,
-    /// When it became active, on the table clock; 0 before.
+    /// When it became active, on the table clock; means nothing before (see its token).
     pub activated_us: u64,
     /// The same on the wall clock.
     pub activated_wall_us: u64,
@@ -154,10 +154,10 @@ impl Claim {
 
     /// How long it was in the queue, or is, as of `now_us`.
     pub fn waited_us(&self, now_us: u64) -> u64 {
-        let until = match (self.activated_us, &self.end) {
-            (0, Some(end)) => end.ended_us,
-            (0, None) => now_us,
-            (activated_us, _) => activated_us,
+        let until = match &self.end {
+            _ if self.was_granted() => self.activated_us,
+            Some(end) => end.ended_us,
+            None => now_us,
         };
         until.saturating_sub(self.created_us)
     }
@@ -165,7 +165,12 @@ impl Claim {
     /// How long it was active, or is, as of `now_us`; `None` if it never was.
     pub fn held_us(&self, now_us: u64) -> Option<u64> {
         let until = self.end.as_ref().map_or(now_us, |end| end.ended_us);
-        (self.activated_us > 0).then(|| until.saturating_sub(self.activated_us))
+        self.was_granted().then(|| until.saturating_sub(self.activated_us))
+    }
+
+    /// Whether it holds its resource or ever did. Its instant can't tell: a table's first stamp may be zero.
+    fn was_granted(&self) -> bool {
+        self.token > 0
     }
 
     /// Whether its deadline has come.
