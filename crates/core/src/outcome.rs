@@ -36,7 +36,8 @@ pub enum Outcome {
     Renewed(Box<View>),
     /// The claim is over, as asked.
     Finished(Box<View>),
-    /// All of them are held, in the order asked.
+    /// All of them are held, in the order asked. To a retry: those of its claims that are remembered, as they
+    /// are now.
     LockedAll(Vec<View>),
     /// None was taken: the first that could not be, by its place in the list, and why.
     LockedNone {

@@ -193,10 +193,12 @@ impl Table {
         data: Option<&Data>,
         events: &mut Vec<Event>,
     ) -> Outcome {
-        // All ids of one command are new together: the first one tells whether this is a retry.
-        if items.first().is_some_and(|(id, _)| self.find(*id).is_some()) {
-            let known = items.iter().filter_map(|(id, _)| self.find(*id));
-            return Outcome::LockedAll(known.map(|seq| self.view(seq)).collect());
+        // All ids of one command are new together: any that is known tells that this is a retry, also after
+        // the others were released and forgotten.
+        let known: Vec<u64> = items.iter().filter_map(|(id, _)| self.find(*id)).collect();
+        if !known.is_empty() {
+            known.iter().for_each(|seq| self.settle_of(*seq, events));
+            return Outcome::LockedAll(known.into_iter().map(|seq| self.view(seq)).collect());
         }
         if let Err((index, rejection)) = self.check_all_free(items, owner, events) {
             return Outcome::LockedNone { index, rejection };
