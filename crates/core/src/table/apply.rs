@@ -7,7 +7,7 @@
 //! deadlines, and each freed resource passes to the head of its queue; then each command first settles what it
 //! touches and runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::claim::{Claim, End, Status};
@@ -93,7 +93,9 @@ impl Table {
                 return Err(Rejection::QueueFull(self.settings.queue_len_max));
             }
         }
-        self.check_room(&new.resource, &new.owner, 1)?;
+        self.check_table_room(1)?;
+        self.check_namespace_room(&new.resource, 1)?;
+        self.check_owner_room(&new.owner, 1)?;
         let seq = self.create(new.id, &new.resource, &new.owner, new.ttl_us, new.data.as_ref());
         if let Some(idempotency) = new.idempotency {
             self.claims.update(seq, |claim| claim.idempotency = Some(Arc::new(idempotency)));
@@ -227,12 +229,18 @@ impl Table {
                 return Err((index, Rejection::Repeated(resource.clone())));
             }
         }
-        match items.first() {
-            Some((_, resource)) => {
-                self.check_room(resource, owner, items.len() as u64).map_err(|rejection| (0, rejection))
-            }
-            None => Ok(()),
+        if items.is_empty() {
+            return Ok(());
         }
+        let all = items.len() as u64;
+        self.check_table_room(all).map_err(|rejection| (0, rejection))?;
+        let mut more: BTreeMap<&str, u64> = BTreeMap::new();
+        for (index, (_, resource)) in items.iter().enumerate() {
+            let more = more.entry(namespace_of(resource)).or_default();
+            *more += 1;
+            self.check_namespace_room(resource, *more).map_err(|rejection| (index, rejection))?;
+        }
+        self.check_owner_room(owner, all).map_err(|rejection| (0, rejection))
     }
 
     fn revoke(
@@ -345,18 +353,21 @@ impl Table {
         Ok(())
     }
 
-    fn check_room(&self, resource: &str, owner: &str, more: u64) -> Result<(), Rejection> {
-        let settings = &self.settings;
-        let count = |used: Option<&u64>| used.copied().unwrap_or(0) + more;
-        if self.live() + more > settings.claims_max {
-            Err(Rejection::TableFull(settings.claims_max))
-        } else if count(self.namespaces.get(namespace_of(resource))) > settings.claims_per_namespace_max {
-            Err(Rejection::NamespaceFull(settings.claims_per_namespace_max))
-        } else if count(self.owners.get(owner)) > settings.claims_per_owner_max {
-            Err(Rejection::OwnerFull(settings.claims_per_owner_max))
-        } else {
-            Ok(())
-        }
+    fn check_table_room(&self, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_max;
+        if self.live() + more > max { Err(Rejection::TableFull(max)) } else { Ok(()) }
+    }
+
+    fn check_namespace_room(&self, resource: &str, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_per_namespace_max;
+        let used = self.live_in_namespace_of(resource);
+        if used + more > max { Err(Rejection::NamespaceFull(max)) } else { Ok(()) }
+    }
+
+    fn check_owner_room(&self, owner: &str, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_per_owner_max;
+        let used = self.owners.get(owner).copied().unwrap_or(0);
+        if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
     }
 
     /// A new waiting claim, known to every index but its resource's queue.
