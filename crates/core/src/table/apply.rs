@@ -122,9 +122,12 @@ impl Table {
             claim if claim.status == Status::Waiting => Err(Rejection::Waiting(Box::new(self.view(seq)))),
             claim => {
                 if claim.unpicked {
+                    let latest_us = claim.deadline_us;
                     self.update_deadline(seq, |claim| {
                         claim.unpicked = false;
                         claim.set_deadline(now_us, claim.ttl_us());
+                        // After the grace the ttl runs, seen or not.
+                        claim.deadline_us = claim.deadline_us.min(latest_us);
                     });
                 }
                 Ok(Outcome::Active(Box::new(self.view(seq))))
