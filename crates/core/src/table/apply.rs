@@ -123,8 +123,11 @@ impl Table {
             claim => {
                 if claim.unpicked {
                     let latest_us = claim.deadline_us;
+                    self.last_version += 1;
+                    let version = self.last_version;
                     self.update_deadline(seq, |claim| {
                         claim.unpicked = false;
+                        claim.version = version;
                         claim.set_deadline(now_us, claim.ttl_us());
                         // After the grace the ttl runs, seen or not.
                         claim.deadline_us = claim.deadline_us.min(latest_us);
