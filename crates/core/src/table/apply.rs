@@ -58,7 +58,7 @@ impl Table {
                 Ok(self.revoke(resource.as_ref(), *before, reason.as_ref(), events))
             }
             Command::Settle { resources } => {
-                resources.iter().for_each(|resource| self.settle(resource, events));
+                resources.iter().for_each(|resource| self.settle_queue(resource, events));
                 Ok(Outcome::Done)
             }
             Command::Tick => Ok(Outcome::Done),
@@ -88,9 +88,11 @@ impl Table {
             if new.on_busy == OnBusy::Refuse {
                 return Err(Rejection::Busy(Box::new(self.view(holder))));
             }
-            let waiting = self.resources.get(&new.resource).map_or(0, Resource::queue_len);
-            if waiting >= self.settings.queue_len_max {
-                return Err(Rejection::QueueFull(self.settings.queue_len_max));
+            if self.queue_is_full(&new.resource) {
+                self.settle_queue(&new.resource, events);
+                if self.queue_is_full(&new.resource) {
+                    return Err(Rejection::QueueFull(self.settings.queue_len_max));
+                }
             }
         }
         self.check_table_room(1)?;
@@ -359,6 +361,11 @@ impl Table {
         Ok(())
     }
 
+    fn queue_is_full(&self, resource: &str) -> bool {
+        let waiting = self.resources.get(resource).map_or(0, Resource::queue_len);
+        waiting >= self.settings.queue_len_max
+    }
+
     fn check_table_room(&self, more: u64) -> Result<(), Rejection> {
         let max = self.settings.claims_max;
         if self.live() + more > max { Err(Rejection::TableFull(max)) } else { Ok(()) }
@@ -504,8 +511,7 @@ impl Table {
         }
     }
 
-    /// Ends what is due among the claims of one resource that anyone can notice: its holder, and the heads of
-    /// its queue.
+    /// Ends the holder of one resource if it is due, and then the heads of the queue that are.
     fn settle(&mut self, resource: &Arc<str>, events: &mut Vec<Event>) {
         if let Some(seq) = self.resources.get(resource).and_then(Resource::active)
             && self.claims.at(seq).is_due(self.clock.now_us)
@@ -514,7 +520,20 @@ impl Table {
         }
     }
 
-    /// The same for the resource of a claim, and the claim itself wherever it stands in the queue.
+    /// The same, and every claim of the queue whose wait is over.
+    fn settle_queue(&mut self, resource: &Arc<str>, events: &mut Vec<Event>) {
+        self.settle(resource, events);
+        let now_us = self.clock.now_us;
+        // Only a backlog leaves anything due; there is no need to look through a queue without one.
+        if self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)
+            && let Some(entry) = self.resources.get(resource)
+        {
+            let due: Vec<u64> = entry.queue().filter(|seq| self.claims.at(*seq).is_due(now_us)).collect();
+            due.into_iter().for_each(|seq| self.end_due(seq, events));
+        }
+    }
+
+    /// Settles the resource of a claim, and the claim itself wherever it stands in the queue.
     fn settle_of(&mut self, seq: u64, events: &mut Vec<Event>) {
         let resource = self.claims.at(seq).resource.clone();
         self.settle(&resource, events);
