@@ -295,6 +295,7 @@ impl Table {
             count += self.revoke_one(seq, reason, events);
             self.promote(resource, events);
         }
+        self.settle(resource, events);
         count
     }
 
