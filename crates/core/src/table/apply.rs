@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::claim::{Claim, End, Status};
+use super::claims::PAGE_BITS;
 use super::resource::Resource;
 use super::{Applied, Table, namespace_of};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
@@ -264,7 +265,9 @@ impl Table {
             Some(resource) => count += self.revoke_on(resource, before, reason, &mut left, events),
             None => {
                 for resource in self.resources_with_live_claims(before, left) {
-                    count += self.revoke_on(&resource, before, reason, &mut left, events);
+                    if left > 0 {
+                        count += self.revoke_on(&resource, before, reason, &mut left, events);
+                    }
                 }
             }
         }
@@ -313,11 +316,12 @@ impl Table {
 
     /// The first resources, in order of creation, that have live claims made before `before`.
     fn resources_with_live_claims(&self, before: u64, max: usize) -> BTreeSet<Arc<str>> {
-        let live = |claim: &&Claim| !claim.status.is_final();
-        let pages =
-            self.claims.pages_from(0).take_while(|(number, _)| number << super::claims::PAGE_BITS < before);
+        let pages = self.claims.pages_from(0).take_while(|(number, _)| number << PAGE_BITS < before);
         let with_live = pages.filter(|(_, page)| page.counts[0] + page.counts[1] > 0);
-        let claims = with_live.flat_map(|(_, page)| page.claims.iter().filter(live));
+        let claims = with_live.flat_map(|(number, page)| {
+            let old = move |claim: &&Claim| (number << PAGE_BITS | u64::from(claim.slot)) < before;
+            page.claims.iter().filter(|claim| !claim.status.is_final()).filter(old)
+        });
         claims.take(max).map(|claim| claim.resource.clone()).collect()
     }
 

@@ -1,0 +1,535 @@
+//! The rules of the table once more, in the plainest way: a list of claims and loops over it.
+//!
+//! In:    the same batches as the table. Out: answers and events to compare with the table's.
+//! Never: shares code with `src/table`, keeps an index, or is fast. Read beside the design, not beside the table.
+
+pub(crate) mod compare;
+pub(crate) mod steps;
+
+use std::sync::Arc;
+
+use compare::{Answer, Row};
+use leasehold_core::{
+    Batch, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Settings, Stamp,
+    Status, Target,
+};
+
+/// How many claims one entry ends because they are due.
+const EXPIRIES: usize = 500;
+/// How many claims one command revokes.
+const REVOCATIONS: usize = 500;
+
+/// A claim, as the model keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Order of creation.
+    pub(crate) seq: u64,
+    /// What a caller sees of it; its position and durations are worked out when somebody looks.
+    pub(crate) row: Row,
+}
+
+/// The whole table.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) clock: Stamp,
+    pub(crate) token: u64,
+    pub(crate) version: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) settings: Settings,
+    /// In order of creation.
+    pub(crate) claims: Vec<Entry>,
+    /// More was due than the last entry ended.
+    pub(crate) backlog: bool,
+    events: Vec<Event>,
+}
+
+type Reply = Result<Answer, Answer>;
+
+impl Model {
+    pub(crate) fn apply(&mut self, batch: &Batch) -> (Vec<Answer>, Vec<Event>) {
+        self.clock.now_us = self.clock.now_us.max(batch.stamp.now_us);
+        self.clock.wall_us = batch.stamp.wall_us;
+        for _ in 0..EXPIRIES {
+            let due = self.claims.iter().filter(|claim| self.due(claim));
+            match due.min_by_key(|claim| (claim.row.deadline_us, claim.seq)).map(|claim| claim.seq) {
+                Some(seq) => self.end_due(seq),
+                None => break,
+            }
+        }
+        let answers = batch.commands.iter().map(|command| self.command(command)).collect();
+        for _ in 0..2 * self.events.len() + 100 {
+            self.forget_one();
+        }
+        self.backlog = self.claims.iter().any(|claim| self.due(claim));
+        (answers, std::mem::take(&mut self.events))
+    }
+
+    fn command(&mut self, command: &Command) -> Answer {
+        let reply = match command {
+            Command::Claim(new) => self.claim(new),
+            Command::Activate { id } => self.activate(*id),
+            Command::Renew { target, guard, ttl_us, data } => {
+                self.renew(target, guard, *ttl_us, data.as_ref())
+            }
+            Command::Finish { target, guard, ending, reason, purge_data } => {
+                self.finish(target, guard, *ending, reason.as_ref(), *purge_data)
+            }
+            Command::LockAll { items, owner, ttl_us, data } => {
+                self.lock_all(items, owner, *ttl_us, data.as_ref())
+            }
+            Command::Revoke { resource, before, reason } => {
+                self.revoke(resource.as_ref(), *before, reason.as_ref())
+            }
+            Command::Settle { resources } => {
+                resources.iter().for_each(|resource| self.settle_queue(resource));
+                Ok(Answer::word("done"))
+            }
+            Command::Tick => Ok(Answer::word("done")),
+            Command::Configure(settings) => {
+                self.settings = settings.clone();
+                Ok(Answer::word("done"))
+            }
+        };
+        reply.unwrap_or_else(|rejection| rejection)
+    }
+
+    // ---- commands
+
+    fn claim(&mut self, new: &NewClaim) -> Reply {
+        if let Some(seq) = self.by_id(new.id) {
+            self.settle_claim(seq);
+            return Ok(self.show("existing", seq));
+        }
+        let wanted = new.idempotency;
+        let same_key = |claim: &&Entry| matches!((claim.row.idempotency, wanted), (Some(known), Some(wanted)) if known.key == wanted.key);
+        if let Some(first) = self.claims.iter().find(same_key).cloned() {
+            if first.row.idempotency != wanted {
+                return Err(Answer::word(format!("rejected 8 {}", first.row.id)));
+            }
+            self.settle_claim(first.seq);
+            return Ok(self.show("existing", first.seq));
+        }
+        self.settle(&new.resource);
+        let holder = self.holder(&new.resource);
+        if let Some(holder) = holder {
+            if new.on_busy == OnBusy::Refuse {
+                return Err(self.show("rejected 1", holder));
+            }
+            let max = self.settings.queue_len_max;
+            if self.queue(&new.resource).len() as u64 >= max {
+                self.settle_queue(&new.resource);
+            }
+            if self.queue(&new.resource).len() as u64 >= max {
+                return Err(Answer::word(format!("rejected 10 {max}")));
+            }
+        }
+        self.room(std::slice::from_ref(&new.resource), &new.owner).map_err(|(_, word)| rejected(&word))?;
+        let seq = self.create(new.id, &new.resource, &new.owner, new.ttl_us, new.data.as_ref());
+        self.at(seq).idempotency = new.idempotency;
+        if holder.is_none() {
+            self.grant(seq, false);
+            return Ok(self.show("granted", seq));
+        }
+        if let OnBusy::QueueFor { wait_us } = new.on_busy {
+            let deadline_us = self.clock.now_us + wait_us.max(1);
+            self.at(seq).deadline_us = Some(deadline_us);
+        }
+        self.report(seq, EventKind::Queued);
+        Ok(self.show("queued", seq))
+    }
+
+    fn activate(&mut self, id: ClaimId) -> Reply {
+        let seq = self.target(&Target::Claim(id))?;
+        match self.at(seq).status {
+            Status::Active => {}
+            Status::Waiting => return Err(self.show("rejected 2", seq)),
+            _ => return Err(self.show("rejected 5", seq)),
+        }
+        if self.at(seq).unpicked {
+            let (now_us, version) = (self.clock.now_us, self.next_version());
+            let claim = self.at(seq);
+            let started = claim.ttl_us.map(|ttl_us| now_us + ttl_us.max(1));
+            claim.deadline_us = claim.deadline_us.min(started);
+            claim.unpicked = false;
+            claim.version = version;
+        }
+        Ok(self.show("active", seq))
+    }
+
+    fn renew(&mut self, target: &Target, guard: &Guard, ttl_us: Option<u64>, data: Option<&Data>) -> Reply {
+        let seq = self.target(target)?;
+        self.guard(seq, guard)?;
+        if self.at(seq).status == Status::Waiting {
+            return Err(self.show("rejected 2", seq));
+        }
+        let (clock, version) = (self.clock, self.next_version());
+        let claim = self.at(seq);
+        claim.ttl_us = ttl_us.or(claim.ttl_us);
+        claim.data = data.cloned().or(claim.data.take());
+        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + ttl_us.max(1));
+        claim.unpicked = false;
+        claim.renewals += 1;
+        claim.renewed_wall_us = clock.wall_us;
+        claim.version = version;
+        self.report(seq, EventKind::Renewed);
+        Ok(self.show("renewed", seq))
+    }
+
+    fn finish(
+        &mut self,
+        target: &Target,
+        guard: &Guard,
+        ending: Ending,
+        reason: Option<&Arc<str>>,
+        purge: bool,
+    ) -> Reply {
+        let seq = self.target(target)?;
+        self.guard(seq, guard)?;
+        let status = match ending {
+            Ending::Released => Status::Released,
+            Ending::Aborted => Status::Aborted,
+            Ending::Withdrawn => Status::Withdrawn,
+            Ending::Revoked => Status::Revoked,
+        };
+        if status == Status::Released && self.at(seq).status == Status::Waiting {
+            return Err(self.show("rejected 2", seq));
+        }
+        if purge {
+            self.at(seq).data = None;
+        }
+        self.end(seq, status, self.clock.now_us, reason);
+        let answer = self.show("finished", seq);
+        let resource = self.at(seq).resource.clone();
+        self.promote(&resource);
+        Ok(answer)
+    }
+
+    fn lock_all(
+        &mut self,
+        items: &[(ClaimId, Arc<str>)],
+        owner: &Arc<str>,
+        ttl_us: Option<u64>,
+        data: Option<&Data>,
+    ) -> Reply {
+        let known: Vec<u64> = items.iter().filter_map(|(id, _)| self.by_id(*id)).collect();
+        if !known.is_empty() {
+            known.iter().for_each(|seq| self.settle_claim(*seq));
+            return Ok(self.show_all("locked all", &known));
+        }
+        for (index, (_, resource)) in items.iter().enumerate() {
+            self.settle(resource);
+            if let Some(holder) = self.holder(resource) {
+                return Err(self.show(format!("locked none {index} 1"), holder));
+            }
+            if items[..index].iter().any(|(_, earlier)| earlier == resource) {
+                return Err(Answer::word(format!("locked none {index} 9 {resource}")));
+            }
+        }
+        let resources: Vec<Arc<str>> = items.iter().map(|(_, resource)| resource.clone()).collect();
+        self.room(&resources, owner)
+            .map_err(|(index, word)| Answer::word(format!("locked none {index} {word}")))?;
+        let mut seqs = Vec::new();
+        for (id, resource) in items {
+            let seq = self.create(*id, resource, owner, ttl_us, data);
+            self.grant(seq, false);
+            seqs.push(seq);
+        }
+        Ok(self.show_all("locked all", &seqs))
+    }
+
+    fn revoke(&mut self, resource: Option<&Arc<str>>, before: u64, reason: Option<&Arc<str>>) -> Reply {
+        let mut resources: Vec<Arc<str>> = match resource {
+            Some(resource) => vec![resource.clone()],
+            None => {
+                let live = self.claims.iter().filter(|claim| !over(claim.row.status) && claim.seq < before);
+                live.take(REVOCATIONS).map(|claim| claim.row.resource.clone()).collect()
+            }
+        };
+        resources.sort();
+        resources.dedup();
+        let (mut count, mut left) = (0, REVOCATIONS);
+        for resource in resources {
+            if left == 0 {
+                break;
+            }
+            // From the tail; the holder, who came before all of them, last.
+            let mut old: Vec<u64> = self.queue(&resource);
+            old.retain(|seq| *seq < before);
+            old.reverse();
+            old.extend(self.holder(&resource).filter(|seq| *seq < before));
+            old.truncate(left);
+            left -= old.len();
+            for seq in old {
+                count += u64::from(self.revoke_one(seq, reason));
+            }
+            self.promote(&resource);
+            self.settle(&resource);
+        }
+        Ok(Answer::word(format!("revoked {count} {}", left == 0)))
+    }
+
+    fn revoke_one(&mut self, seq: u64, reason: Option<&Arc<str>>) -> bool {
+        let claim = self.entry(seq);
+        let due = self.due(&claim);
+        match (due, claim.row.deadline_us, claim.row.status) {
+            (true, Some(deadline_us), Status::Active) => self.end(seq, Status::Expired, deadline_us, None),
+            (true, Some(deadline_us), _) => self.end(seq, Status::Withdrawn, deadline_us, None),
+            _ => self.end(seq, Status::Revoked, self.clock.now_us, reason),
+        }
+        !due
+    }
+
+    // ---- steps
+
+    fn target(&mut self, target: &Target) -> Result<u64, Answer> {
+        match target {
+            Target::Claim(id) => {
+                let seq = self.by_id(*id).ok_or_else(|| Answer::word(format!("rejected 3 {id}")))?;
+                self.settle_claim(seq);
+                Ok(seq)
+            }
+            Target::Holder(resource) => {
+                self.settle(resource);
+                if let Some(seq) = self.holder(resource) {
+                    return Ok(seq);
+                }
+                // Every end gets a larger version than all before, so the largest is the latest end.
+                let on_it = self.claims.iter().filter(|claim| claim.row.resource == *resource);
+                let last = on_it.filter(|claim| over(claim.row.status)).max_by_key(|claim| claim.row.version);
+                let seqs: Vec<u64> = last.map(|claim| claim.seq).into_iter().collect();
+                Err(self.show_all(format!("rejected 4 {resource}"), &seqs))
+            }
+        }
+    }
+
+    fn guard(&mut self, seq: u64, guard: &Guard) -> Result<(), Answer> {
+        let Row { owner, status, version, .. } = self.at(seq).clone();
+        match guard {
+            Guard { owner: Some(wanted), .. } if *wanted != owner => Err(self.show("rejected 6", seq)),
+            _ if over(status) => Err(self.show("rejected 5", seq)),
+            Guard { version: Some(wanted), .. } if *wanted != version => Err(self.show("rejected 7", seq)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether claims on all of these fit; else the place of the first that does not, and which limit said so.
+    fn room(&self, resources: &[Arc<str>], owner: &str) -> Result<(), (usize, String)> {
+        let live: Vec<&Row> =
+            self.claims.iter().map(|claim| &claim.row).filter(|row| !over(row.status)).collect();
+        let all = resources.len();
+        let settings = &self.settings;
+        let full = |used: usize, max: u64| all > 0 && used as u64 > max;
+        if full(live.len() + all, settings.claims_max) {
+            return Err((0, format!("13 {}", settings.claims_max)));
+        }
+        for (index, resource) in resources.iter().enumerate() {
+            let wanted = namespace(resource);
+            let more = resources[..=index].iter().filter(|other| namespace(other) == wanted).count();
+            let used = live.iter().filter(|row| namespace(&row.resource) == wanted).count();
+            if full(used + more, settings.claims_per_namespace_max) {
+                return Err((index, format!("12 {}", settings.claims_per_namespace_max)));
+            }
+        }
+        if full(live.iter().filter(|row| *row.owner == *owner).count() + all, settings.claims_per_owner_max) {
+            return Err((0, format!("11 {}", settings.claims_per_owner_max)));
+        }
+        Ok(())
+    }
+
+    fn create(
+        &mut self,
+        id: ClaimId,
+        resource: &Arc<str>,
+        owner: &Arc<str>,
+        ttl_us: Option<u64>,
+        data: Option<&Data>,
+    ) -> u64 {
+        let row = Row {
+            id,
+            resource: resource.clone(),
+            owner: owner.clone(),
+            ttl_us,
+            deadline_us: None,
+            created: self.clock,
+            activated: None,
+            renewed_wall_us: 0,
+            token: 0,
+            version: self.next_version(),
+            data: data.cloned(),
+            idempotency: None,
+            ended: None,
+            reason: None,
+            renewals: 0,
+            status: Status::Waiting,
+            unpicked: false,
+            position: None,
+            waited_us: 0,
+            held_us: None,
+        };
+        self.last_seq += 1;
+        self.claims.push(Entry { seq: self.last_seq, row });
+        self.last_seq
+    }
+
+    fn grant(&mut self, seq: u64, queued: bool) {
+        self.token += 1;
+        let (clock, token, version) = (self.clock, self.token, self.next_version());
+        let grace_us = self.settings.pickup_grace_us;
+        let claim = self.at(seq);
+        claim.unpicked = queued && grace_us > 0 && claim.deadline_us.is_none() && claim.ttl_us.is_some();
+        let grace_us = if claim.unpicked { grace_us } else { 0 };
+        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + (ttl_us + grace_us).max(1));
+        claim.status = Status::Active;
+        claim.activated = Some(clock);
+        claim.renewed_wall_us = clock.wall_us;
+        claim.token = token;
+        claim.version = version;
+        let waited_us = clock.now_us - claim.created.now_us;
+        self.report(seq, EventKind::Activated { waited_us });
+    }
+
+    fn end(&mut self, seq: u64, status: Status, ended_us: u64, reason: Option<&Arc<str>>) {
+        let (clock, version) = (self.clock, self.next_version());
+        let claim = self.at(seq);
+        let late_us = clock.now_us - ended_us;
+        claim.status = status;
+        claim.deadline_us = None;
+        claim.unpicked = false;
+        claim.ended = Some(Stamp { now_us: ended_us, wall_us: clock.wall_us.saturating_sub(late_us) });
+        claim.reason = reason.cloned();
+        claim.version = version;
+        let held_us = claim.activated.map_or(0, |activated| ended_us - activated.now_us);
+        self.report(seq, EventKind::Ended { status, held_us });
+    }
+
+    fn end_due(&mut self, seq: u64) {
+        let Row { status, deadline_us, resource, .. } = self.at(seq).clone();
+        let deadline_us = deadline_us.expect("what is due has a deadline");
+        if status == Status::Waiting {
+            return self.end(seq, Status::Withdrawn, deadline_us, None);
+        }
+        self.end(seq, Status::Expired, deadline_us, None);
+        self.promote(&resource);
+    }
+
+    fn promote(&mut self, resource: &str) {
+        while self.holder(resource).is_none()
+            && let Some(head) = self.queue(resource).first().copied()
+        {
+            if self.due(&self.entry(head)) {
+                self.end_due(head);
+            } else {
+                self.grant(head, true);
+            }
+        }
+    }
+
+    fn settle(&mut self, resource: &str) {
+        if let Some(holder) = self.holder(resource)
+            && self.due(&self.entry(holder))
+        {
+            self.end_due(holder);
+        }
+    }
+
+    fn settle_queue(&mut self, resource: &str) {
+        self.settle(resource);
+        for seq in self.queue(resource) {
+            if self.due(&self.entry(seq)) {
+                self.end_due(seq);
+            }
+        }
+    }
+
+    fn settle_claim(&mut self, seq: u64) {
+        let resource = self.at(seq).resource.clone();
+        self.settle(&resource);
+        if self.due(&self.entry(seq)) {
+            self.end_due(seq);
+        }
+    }
+
+    fn forget_one(&mut self) {
+        let over = self.claims.iter().filter(|claim| over(claim.row.status));
+        if over.clone().count() as u64 > self.settings.finished_max
+            && let Some(oldest) = over.map(|claim| claim.row.version).min()
+        {
+            self.claims.retain(|claim| claim.row.version != oldest);
+        }
+    }
+
+    // ---- looking
+
+    fn due(&self, claim: &Entry) -> bool {
+        claim.row.deadline_us.is_some_and(|deadline_us| deadline_us <= self.clock.now_us)
+    }
+
+    fn by_id(&self, id: ClaimId) -> Option<u64> {
+        self.claims.iter().find(|claim| claim.row.id == id).map(|claim| claim.seq)
+    }
+
+    fn holder(&self, resource: &str) -> Option<u64> {
+        self.on(resource, Status::Active).first().copied()
+    }
+
+    fn queue(&self, resource: &str) -> Vec<u64> {
+        self.on(resource, Status::Waiting)
+    }
+
+    fn on(&self, resource: &str, status: Status) -> Vec<u64> {
+        let wanted = |claim: &&Entry| *claim.row.resource == *resource && claim.row.status == status;
+        self.claims.iter().filter(wanted).map(|claim| claim.seq).collect()
+    }
+
+    fn entry(&self, seq: u64) -> Entry {
+        self.claims.iter().find(|claim| claim.seq == seq).expect("the claim exists").clone()
+    }
+
+    fn at(&mut self, seq: u64) -> &mut Row {
+        &mut self.claims.iter_mut().find(|claim| claim.seq == seq).expect("the claim exists").row
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// The claim as a caller sees it now.
+    pub(crate) fn view(&self, seq: u64) -> Row {
+        let mut row = self.entry(seq).row;
+        let now_us = self.clock.now_us;
+        if row.status == Status::Waiting {
+            let ahead = self.queue(&row.resource).into_iter().filter(|other| *other < seq).count();
+            row.position = Some(ahead as u64 + 1);
+        }
+        let until_us = row.ended.map_or(now_us, |ended| ended.now_us);
+        row.waited_us = row.activated.map_or(until_us, |activated| activated.now_us) - row.created.now_us;
+        row.held_us = row.activated.map(|activated| until_us - activated.now_us);
+        row
+    }
+
+    fn show(&self, word: impl Into<String>, seq: u64) -> Answer {
+        self.show_all(word, &[seq])
+    }
+
+    fn show_all(&self, word: impl Into<String>, seqs: &[u64]) -> Answer {
+        Answer { word: word.into(), rows: seqs.iter().map(|seq| self.view(*seq)).collect() }
+    }
+
+    fn report(&mut self, seq: u64, kind: EventKind) {
+        let Row { id, resource, owner, token, .. } = self.at(seq).clone();
+        self.events.push(Event { stamp: self.clock, kind, claim: id, resource, owner, token });
+    }
+}
+
+fn rejected(word: &str) -> Answer {
+    Answer::word(format!("rejected {word}"))
+}
+
+fn over(status: Status) -> bool {
+    status != Status::Waiting && status != Status::Active
+}
+
+fn namespace(resource: &str) -> &str {
+    resource.rsplit_once('/').map_or("", |(namespace, _)| namespace)
+}

@@ -1,0 +1,199 @@
+//! Random stories: batches of commands over a handful of names, so that everything collides.
+//!
+//! In:    proptest's randomness. Out: [`Step`]s.
+//! Never: knows the state of the table: a command may well be nonsense.
+
+use std::sync::Arc;
+
+use leasehold_core::{
+    ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings, Target,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+/// One step of a story.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// The stamps move by so much and one entry is applied.
+    Entry {
+        /// Table clock, in microseconds; below zero the stamp goes back.
+        now_us: i64,
+        /// Wall clock, on top of that.
+        wall_us: i64,
+        /// The commands.
+        commands: Vec<Command>,
+    },
+    /// The table goes through its bytes.
+    Snapshot,
+}
+
+/// A story of up to `len` steps.
+pub(crate) fn story(len: usize) -> impl Strategy<Value = Vec<Step>> {
+    vec(step(), 1..=len)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let entry = |commands| {
+        (jump(), prop_oneof![8 => Just(0), 1 => -5_000i64..5_000], commands)
+            .prop_map(|(now_us, wall_us, commands)| Step::Entry { now_us, wall_us, commands })
+    };
+    prop_oneof![
+        200 => entry(vec(command(), 0..5).boxed()),
+        1 => entry(burst().boxed()),
+        12 => Just(Step::Snapshot),
+    ]
+}
+
+fn jump() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => Just(0), 3 => 1i64..4, 6 => 1i64..200, 2 => 200i64..3_000, 1 => -300i64..0]
+}
+
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0), 2 => 1u64..4, 8 => 1u64..400, 1 => 1_000u64..100_000]
+}
+
+fn id() -> impl Strategy<Value = ClaimId> {
+    (1u128..30).prop_map(ClaimId::from_u128)
+}
+
+fn resource() -> impl Strategy<Value = Arc<str>> {
+    prop_oneof![
+        6 => Just("a/1"),
+        3 => Just("a/2"),
+        2 => Just("b/1"),
+        1 => Just("b/c/1"),
+        1 => Just("top"),
+    ]
+    .prop_map(Arc::from)
+}
+
+fn owner() -> impl Strategy<Value = Arc<str>> {
+    prop_oneof![Just("ann"), Just("bob"), Just("cid")].prop_map(Arc::from)
+}
+
+fn data() -> impl Strategy<Value = Option<Data>> {
+    let data = (any::<bool>(), vec(any::<u8>(), 0..3)).prop_map(|(json, bytes)| Data {
+        format: if json { Format::Json } else { Format::Bytes },
+        bytes: bytes.into(),
+    });
+    option::weighted(0.3, data)
+}
+
+fn reason() -> impl Strategy<Value = Option<Arc<str>>> {
+    option::weighted(0.3, prop_oneof![Just("why"), Just("")].prop_map(Arc::from))
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    prop_oneof![id().prop_map(Target::Claim), resource().prop_map(Target::Holder)]
+}
+
+fn guard() -> impl Strategy<Value = Guard> {
+    (option::weighted(0.3, owner()), option::weighted(0.15, 1u64..60))
+        .prop_map(|(owner, version)| Guard { owner, version })
+}
+
+fn on_busy() -> impl Strategy<Value = OnBusy> {
+    prop_oneof![
+        4 => Just(OnBusy::Queue),
+        3 => time().prop_map(|wait_us| OnBusy::QueueFor { wait_us }),
+        1 => Just(OnBusy::Refuse),
+    ]
+}
+
+fn new_claim() -> impl Strategy<Value = NewClaim> {
+    let idempotency = (0u128..4, 0u64..2).prop_map(|(key, fingerprint)| Idempotency { key, fingerprint });
+    let ttl = option::weighted(0.8, time());
+    (id(), resource(), owner(), ttl, on_busy(), data(), option::weighted(0.2, idempotency)).prop_map(
+        |(id, resource, owner, ttl_us, on_busy, data, idempotency)| NewClaim {
+            id,
+            resource,
+            owner,
+            ttl_us,
+            on_busy,
+            data,
+            idempotency,
+        },
+    )
+}
+
+fn lock_all() -> impl Strategy<Value = Command> {
+    let items = vec((id(), resource()), 0..4).prop_map(|mut items| {
+        // Ids are drawn at random by one node: they don't repeat within a command.
+        items.sort_by_key(|(id, _)| *id);
+        items.dedup_by_key(|(id, _)| *id);
+        items.reverse();
+        items
+    });
+    (items, owner(), option::weighted(0.5, time()), data())
+        .prop_map(|(items, owner, ttl_us, data)| Command::LockAll { items, owner, ttl_us, data })
+}
+
+fn ending() -> impl Strategy<Value = Ending> {
+    prop_oneof![
+        3 => Just(Ending::Released),
+        1 => Just(Ending::Aborted),
+        1 => Just(Ending::Withdrawn),
+        1 => Just(Ending::Revoked),
+    ]
+}
+
+fn limit() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => Just(1_000_000), 1 => 0u64..6]
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let finished_max = prop_oneof![2 => 0u64..10, 1 => Just(100)];
+    let grace = prop_oneof![Just(0), 1u64..300];
+    (finished_max, limit(), limit(), limit(), limit(), grace).prop_map(
+        |(finished_max, queue, owner, namespace, all, pickup_grace_us)| Settings {
+            finished_max,
+            queue_len_max: queue,
+            claims_per_owner_max: owner,
+            claims_per_namespace_max: namespace,
+            claims_max: all,
+            pickup_grace_us,
+        },
+    )
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let renew = (target(), guard(), option::weighted(0.4, time()), data())
+        .prop_map(|(target, guard, ttl_us, data)| Command::Renew { target, guard, ttl_us, data });
+    let finish = (target(), guard(), ending(), reason(), any::<bool>()).prop_map(
+        |(target, guard, ending, reason, purge_data)| Command::Finish {
+            target,
+            guard,
+            ending,
+            reason,
+            purge_data,
+        },
+    );
+    let revoke = (option::weighted(0.7, resource()), prop_oneof![0u64..300, Just(u64::MAX)], reason())
+        .prop_map(|(resource, before, reason)| Command::Revoke { resource, before, reason });
+    prop_oneof![
+        40 => new_claim().prop_map(Command::Claim),
+        10 => id().prop_map(|id| Command::Activate { id }),
+        12 => renew,
+        14 => finish,
+        8 => lock_all(),
+        2 => revoke,
+        3 => vec(resource(), 0..3).prop_map(|resources| Command::Settle { resources }),
+        3 => Just(Command::Tick),
+        3 => settings().prop_map(Command::Configure),
+    ]
+}
+
+/// More claims at once than one entry ends or one command revokes.
+fn burst() -> impl Strategy<Value = Vec<Command>> {
+    (500u128..800, 1u64..300, any::<bool>()).prop_map(|(count, ttl_us, queue)| {
+        let roomy = Command::Configure(Settings { finished_max: 5, ..Settings::default() });
+        let claims = (1_000..1_000 + count).map(|i| {
+            let resource = if queue { format!("q/{}", i % 3) } else { format!("burst/{i}") };
+            let wait_us = ttl_us + u64::from(i % 2 == 0);
+            let on_busy = if queue { OnBusy::QueueFor { wait_us } } else { OnBusy::Queue };
+            Command::Claim(NewClaim::new(ClaimId::from_u128(i), &resource, "bob", Some(ttl_us), on_busy))
+        });
+        std::iter::once(roomy).chain(claims).collect()
+    })
+}
