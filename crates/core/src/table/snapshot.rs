@@ -20,6 +20,9 @@ use crate::name::Stamp;
 /// The format that this version writes. It reads this one and every older one.
 pub const SNAPSHOT_FORMAT: u32 = 1;
 
+/// No counter of a sound table comes near: sums with a ttl stay below 2^63.
+const COUNTER_MAX: u64 = 1 << 62;
+
 /// Everything in a table but its claims.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Header {
@@ -40,6 +43,28 @@ pub struct Frozen {
 }
 
 impl Table {
+    /// Whether a claim from a snapshot fits those before it, so that no index can contradict another.
+    fn check_restored(&self, seq: u64, claim: &Claim) -> Result<(), &'static str> {
+        let live = !claim.status.is_final();
+        let granted = claim.token > 0;
+        let held = self.resources.get(&claim.resource).and_then(Resource::active).is_some();
+        let reused = |key| self.by_key.contains_key(key);
+        match claim.status {
+            _ if seq == 0 || seq >= self.claims.next_seq() => Err("has an impossible number"),
+            _ if claim.version > self.last_version => Err("has a version from the future"),
+            _ if claim.token > self.last_token => Err("has a token from the future"),
+            _ if live != claim.end.is_none() => Err("is over without an end, or the reverse"),
+            _ if !live && claim.deadline_us().is_some() => Err("is over and has a deadline"),
+            Status::Active if held || !granted => Err("holds what is held, or was not granted"),
+            Status::Waiting if !held || granted => Err("waits for nobody, or was granted"),
+            _ if self.find(claim.id).is_some() => Err("has another claim's id"),
+            _ if claim.idempotency.as_ref().is_some_and(|known| reused(&known.key)) => {
+                Err("has another claim's idempotency key")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A copy of the table as it is now: one pointer a page.
     pub fn freeze(&self) -> Frozen {
         let header = Header {
@@ -124,6 +149,8 @@ pub struct Restorer {
     last_page: Option<u64>,
     /// (version of its end, sequence number) of every finished claim.
     finished: Vec<(u64, u64)>,
+    /// Every token.
+    tokens: Vec<u64>,
     /// How many claims came so far.
     found: u64,
 }
@@ -135,23 +162,26 @@ impl Restorer {
             return self.push_header(chunk);
         }
         let (number, claims): (u64, Vec<Claim>) = decode(chunk)?;
-        if claims.len() > PAGE_LEN || self.last_page.is_some_and(|last| last >= number) {
+        let sorted = claims.is_sorted_by(|one, next| one.slot < next.slot);
+        let fits = claims.last().is_some_and(|last| usize::from(last.slot) < PAGE_LEN);
+        if !sorted || !fits || self.last_page.is_some_and(|last| last >= number) {
             return Err(RestoreError::Malformed(format!("page {number} is out of order")));
         }
         self.last_page = Some(number);
-        for claim in claims {
-            self.push_claim(number, claim);
-        }
-        Ok(())
+        claims.into_iter().try_for_each(|claim| self.push_claim(number, claim))
     }
 
     fn push_header(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
         // The format comes first, so that a newer header is named as such whatever follows.
         let (format, _) = postcard::take_from_bytes::<u32>(chunk).map_err(malformed)?;
-        if format > SNAPSHOT_FORMAT {
+        if !(1..=SNAPSHOT_FORMAT).contains(&format) {
             return Err(RestoreError::UnknownFormat(format));
         }
         let header: Header = decode(chunk)?;
+        let counters = [header.clock.now_us, header.last_token, header.last_version, header.next_seq];
+        if counters.iter().any(|counter| *counter >= COUNTER_MAX) {
+            return Err(RestoreError::Malformed("a counter is out of range".into()));
+        }
         self.table.clock = header.clock;
         self.table.last_token = header.last_token;
         self.table.last_version = header.last_version;
@@ -161,10 +191,16 @@ impl Restorer {
         Ok(())
     }
 
-    fn push_claim(&mut self, page_number: u64, mut claim: Claim) {
+    fn push_claim(&mut self, page_number: u64, mut claim: Claim) -> Result<(), RestoreError> {
         let table = &mut self.table;
-        let seq = page_number << super::claims::PAGE_BITS | u64::from(claim.slot);
+        let seq = page_number.saturating_mul(PAGE_LEN as u64) | u64::from(claim.slot);
+        if let Err(why) = table.check_restored(seq, &claim) {
+            return Err(RestoreError::Malformed(format!("claim {seq} {why}")));
+        }
         self.found += 1;
+        if claim.token > 0 {
+            self.tokens.push(claim.token);
+        }
         claim.resource = table.intern_resource(&claim.resource);
         if !claim.status.is_final() {
             claim.owner = table.count_live(&claim.resource, &claim.owner);
@@ -185,6 +221,7 @@ impl Restorer {
         table.claims.put(page_number, claim);
         let claims = &table.claims;
         table.by_id.insert(id, seq, |seq| claims.at(seq).id);
+        Ok(())
     }
 
     /// The table, once every chunk is in.
@@ -194,6 +231,10 @@ impl Restorer {
         };
         if header.claim_count != self.found {
             return Err(RestoreError::Incomplete { expected: header.claim_count, found: self.found });
+        }
+        self.tokens.sort_unstable();
+        if !self.tokens.is_sorted_by(|one, next| one < next) {
+            return Err(RestoreError::Malformed("a token was granted twice".into()));
         }
         self.finished.sort_unstable();
         for (_, seq) in self.finished {
@@ -207,7 +248,10 @@ impl Restorer {
 }
 
 fn decode<'a, T: Deserialize<'a>>(chunk: &'a [u8]) -> Result<T, RestoreError> {
-    postcard::from_bytes(chunk).map_err(malformed)
+    match postcard::take_from_bytes(chunk).map_err(malformed)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(RestoreError::Malformed(format!("{} bytes are left over", rest.len()))),
+    }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
