@@ -1,0 +1,336 @@
+//! Snapshots and digests: the same log gives the same table, and a table survives its bytes.
+//!
+//! In:    random stories, one story told by hand, a snapshot of every format ever released in `golden/`.
+//! Out:   failures. With `UPDATE_GOLDEN=1` the snapshot of the current format is written anew.
+//! Never: accepts bytes that are no table, and never panics over them.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test may read files and its environment, and fails by panicking"
+)]
+
+#[path = "naive/steps.rs"]
+mod steps;
+
+use std::fs;
+
+use leasehold_core::table::{Frozen, RestoreError, Restorer, SNAPSHOT_FORMAT};
+use leasehold_core::{
+    Applied, Batch, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings,
+    Stamp, Table, Target,
+};
+use proptest::prelude::*;
+use steps::{Step, story};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/snapshot-1.bin");
+const GOLDEN_DIGEST: &str = "578a0fe88ecd2ae0b43a4f595d265a6c0a7d96772c207daa8ae2b660525a4071";
+
+// ---- the same log
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_same_log_gives_the_same_digest(steps in story(100)) {
+        let log = log(&steps);
+        let (mut one, mut other) = (Table::default(), Table::default());
+        for batch in &log {
+            one.apply(batch);
+            other.apply(batch);
+            prop_assert_eq!(one.freeze().digest(), other.freeze().digest());
+        }
+    }
+
+    #[test]
+    fn a_restored_table_goes_on_like_the_first(steps in story(40)) {
+        let log = log(&steps);
+        for cut in 0..=log.len() {
+            let mut table = Table::default();
+            log[..cut].iter().for_each(|batch| drop(table.apply(batch)));
+            let mut restored = restore(&chunks(&table.freeze())).unwrap();
+            restored.check(true).unwrap();
+            prop_assert_eq!(restored.freeze().digest(), table.freeze().digest());
+            for batch in &log[cut..] {
+                let (expected, found) = (table.apply(batch), restored.apply(batch));
+                same(&expected, &found);
+            }
+            restored.check(true).unwrap();
+            prop_assert_eq!(restored.freeze().digest(), table.freeze().digest());
+        }
+    }
+
+    #[test]
+    fn a_frozen_table_does_not_change(steps in story(60)) {
+        let log = log(&steps);
+        let mut table = Table::default();
+        let mut frozen: Vec<(Frozen, [u8; 32])> = Vec::new();
+        for batch in &log {
+            table.apply(batch);
+            frozen.push((table.freeze(), table.freeze().digest()));
+        }
+        for (frozen, digest) in frozen {
+            prop_assert_eq!(frozen.digest(), digest);
+        }
+    }
+}
+
+fn same(expected: &Applied, found: &Applied) {
+    assert_eq!(expected.outcomes, found.outcomes);
+    assert_eq!(expected.events, found.events);
+}
+
+fn log(steps: &[Step]) -> Vec<Batch> {
+    let mut stamp = Stamp::default();
+    let batch = |step: &Step| {
+        let Step::Entry { now_us, wall_us, commands } = step else { return None };
+        stamp.now_us = stamp.now_us.saturating_add_signed(*now_us);
+        stamp.wall_us = stamp.wall_us.saturating_add_signed(now_us + wall_us);
+        Some(Batch { stamp, commands: commands.clone() })
+    };
+    steps.iter().filter_map(batch).collect()
+}
+
+// ---- another log
+
+#[test]
+fn every_difference_shows_in_the_digest() {
+    let claim = || NewClaim::new(ClaimId::from_u128(1), "a/1", "ann", Some(10), OnBusy::Queue);
+    let bytes = |format, text: &str| Some(Data { format, bytes: text.as_bytes().into() });
+    let key = |key, fingerprint| Some(Idempotency { key, fingerprint });
+    let claims = vec![
+        claim(),
+        NewClaim { id: ClaimId::from_u128(2), ..claim() },
+        NewClaim { resource: "a/2".into(), ..claim() },
+        NewClaim { owner: "bob".into(), ..claim() },
+        NewClaim { ttl_us: Some(11), ..claim() },
+        NewClaim { ttl_us: None, ..claim() },
+        NewClaim { data: bytes(Format::Json, "1"), ..claim() },
+        NewClaim { data: bytes(Format::Bytes, "1"), ..claim() },
+        NewClaim { data: bytes(Format::Bytes, "2"), ..claim() },
+        NewClaim { data: bytes(Format::Bytes, ""), ..claim() },
+        NewClaim { idempotency: key(1, 1), ..claim() },
+        NewClaim { idempotency: key(2, 1), ..claim() },
+        NewClaim { idempotency: key(1, 2), ..claim() },
+    ];
+    let mut logs: Vec<(u64, u64, Vec<Command>)> =
+        claims.into_iter().map(|claim| (5, 5, vec![Command::Claim(claim)])).collect();
+    let first = Command::Claim(claim());
+    let id = ClaimId::from_u128(1);
+    let renew =
+        Command::Renew { target: Target::Claim(id), guard: Guard::default(), ttl_us: None, data: None };
+    let finish = |ending, reason: Option<&str>| Command::Finish {
+        target: Target::Claim(id),
+        guard: Guard::default(),
+        ending,
+        reason: reason.map(Into::into),
+        purge_data: false,
+    };
+    let set = |settings| Command::Configure(settings);
+    logs.extend([
+        (5, 5, vec![]),
+        (6, 5, vec![first.clone()]),
+        (5, 6, vec![first.clone()]),
+        (5, 5, vec![first.clone(), renew]),
+        (5, 5, vec![first.clone(), finish(Ending::Released, None)]),
+        (5, 5, vec![first.clone(), finish(Ending::Revoked, None)]),
+        (5, 5, vec![first.clone(), finish(Ending::Revoked, Some("why"))]),
+        (5, 5, vec![set(Settings { pickup_grace_us: 1, ..Settings::default() })]),
+        (5, 5, vec![set(Settings { finished_max: 1, ..Settings::default() })]),
+    ]);
+    let digest = |(now_us, wall_us, commands): (u64, u64, Vec<Command>)| {
+        let mut table = Table::default();
+        table.apply(&Batch { stamp: Stamp { now_us, wall_us }, commands });
+        table.freeze().digest()
+    };
+    let mut digests: Vec<[u8; 32]> = logs.into_iter().map(digest).collect();
+    let count = digests.len();
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), count);
+}
+
+// ---- bytes that are no table
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_are_no_table(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..4)) {
+        if let Ok(table) = restore(&chunks) {
+            prop_assert_eq!(table.live(), 0, "a table of random claims: {:?}", chunks);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_an_error_or_another_sound_table(place in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut chunks = chunks(&story_by_hand().freeze());
+        let len: usize = chunks.iter().map(Vec::len).sum();
+        let mut place = place.index(len);
+        for chunk in &mut chunks {
+            if place < chunk.len() {
+                chunk[place] ^= 1 << bit;
+                break;
+            }
+            place -= chunk.len();
+        }
+        if let Ok(mut table) = restore(&chunks) {
+            prop_assert_ne!(table.freeze().digest(), story_by_hand().freeze().digest());
+            use_up(&mut table);
+        }
+    }
+
+    #[test]
+    fn a_random_page_after_a_sound_header_is_an_error(page in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut chunks = chunks(&story_by_hand().freeze());
+        chunks.truncate(1);
+        chunks.push(page);
+        prop_assert!(restore(&chunks).is_err());
+    }
+}
+
+/// Whatever came through can be worked with.
+fn use_up(table: &mut Table) {
+    let clock = table.clock();
+    for i in 1..4u64 {
+        let stamp = Stamp { now_us: clock.now_us.saturating_add(i * 1_000_000_000), ..clock };
+        let revoke = Command::Revoke { resource: None, before: u64::MAX, reason: None };
+        let commands = vec![
+            Command::Tick,
+            revoke,
+            Command::Configure(Settings { finished_max: 0, ..Settings::default() }),
+        ];
+        table.apply(&Batch { stamp, commands });
+    }
+    assert_eq!(table.live(), 0);
+    assert_eq!(table.resource_count(), 0);
+    table.check(false).unwrap();
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let whole = chunks(&story_by_hand().freeze());
+    for count in 0..whole.len() {
+        assert!(restore(&whole[..count]).is_err(), "{count} chunks");
+        for len in 0..whole[count].len() {
+            let mut cut = whole[..count].to_vec();
+            cut.push(whole[count][..len].to_vec());
+            cut.extend(whole[count + 1..].iter().cloned());
+            assert!(restore(&cut).is_err(), "chunk {count} cut to {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn chunks_out_of_place_are_an_error() {
+    let whole = chunks(&story_by_hand().freeze());
+    assert!(whole.len() >= 4, "a header and three pages");
+    let swapped = [&whole[..1], &whole[2..3], &whole[1..2], &whole[3..]].concat();
+    let doubled = [&whole[..2], &whole[1..]].concat();
+    let headless = whole[1..].to_vec();
+    let missing = [&whole[..2], &whole[3..]].concat();
+    let mut longer = whole.clone();
+    longer[1].push(0);
+    for broken in [swapped, doubled, headless, missing, longer] {
+        assert!(restore(&broken).is_err());
+    }
+    assert!(restore(&whole).is_ok());
+}
+
+#[test]
+fn a_format_from_elsewhere_is_named() {
+    let mut whole = chunks(&story_by_hand().freeze());
+    for format in [0, SNAPSHOT_FORMAT as u8 + 1] {
+        whole[0][0] = format;
+        assert_eq!(restore(&whole).unwrap_err(), RestoreError::UnknownFormat(u32::from(format)));
+    }
+}
+
+// ---- every format that was ever released
+
+#[test]
+fn a_snapshot_of_format_1_loads() {
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|value| !value.is_empty()) {
+        assert_eq!(SNAPSHOT_FORMAT, 1, "the snapshots of older formats stay as they were written");
+        fs::write(GOLDEN, framed(&chunks(&story_by_hand().freeze()))).unwrap();
+    }
+    let chunks = unframed(&fs::read(GOLDEN).unwrap());
+    let table = restore(&chunks).unwrap();
+    table.check(false).unwrap();
+    let digest: String = table.freeze().digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(digest, GOLDEN_DIGEST);
+    assert_eq!(table.freeze().digest(), story_by_hand().freeze().digest(), "the story leads elsewhere now");
+}
+
+/// Each chunk behind its length.
+fn framed(chunks: &[Vec<u8>]) -> Vec<u8> {
+    chunks.iter().flat_map(|chunk| [&(chunk.len() as u32).to_le_bytes()[..], chunk].concat()).collect()
+}
+
+fn unframed(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut chunks = Vec::new();
+    while let Some((len, rest)) = bytes.split_first_chunk() {
+        let (chunk, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        chunks.push(chunk.to_vec());
+        bytes = rest;
+    }
+    chunks
+}
+
+fn chunks(frozen: &Frozen) -> Vec<Vec<u8>> {
+    frozen.chunks().collect()
+}
+
+fn restore(chunks: &[Vec<u8>]) -> Result<Table, RestoreError> {
+    let mut restorer = Restorer::default();
+    chunks.iter().try_for_each(|chunk| restorer.push(chunk))?;
+    restorer.finish()
+}
+
+/// A table with a claim of every kind: held, waiting, promoted and not picked up, over in every way, with and without
+/// everything that may be absent, on several pages of which one lost claims.
+fn story_by_hand() -> Table {
+    let claim = |id: u128, resource: &str, ttl_us: Option<u64>, on_busy| {
+        NewClaim::new(ClaimId::from_u128(id << 64 | id), resource, "ann", ttl_us, on_busy)
+    };
+    let queue = |id, resource: &str, ttl_us| Command::Claim(claim(id, resource, ttl_us, OnBusy::Queue));
+    let finish = |id: u128, ending, reason: Option<&str>| Command::Finish {
+        target: Target::Claim(ClaimId::from_u128(id << 64 | id)),
+        guard: Guard::default(),
+        ending,
+        reason: reason.map(Into::into),
+        purge_data: false,
+    };
+    let settings = Settings { finished_max: 8, pickup_grace_us: 5_000_000, ..Settings::default() };
+    let mut with_all = claim(3, "db/other", Some(60_000_000), OnBusy::Refuse);
+    with_all.data = Some(Data { format: Format::Json, bytes: br#"{"pid":1}"#[..].into() });
+    with_all.idempotency = Some(Idempotency { key: u128::MAX - 6, fingerprint: 99 });
+    let mut in_bytes = claim(4, "gr\u{fc}n/\u{2603}", None, OnBusy::Queue);
+    in_bytes.owner = "o".repeat(300).as_str().into();
+    in_bytes.data = Some(Data { format: Format::Bytes, bytes: vec![0, 255, 128].into() });
+    let many = (100..230).map(|id| queue(id, &format!("many/{id}"), Some(3_600_000_000)));
+    let some_end = (100..120).map(|id| finish(id, Ending::Released, None));
+    let renew = Command::Renew {
+        target: Target::Holder("db/other".into()),
+        guard: Guard { owner: Some("ann".into()), version: None },
+        ttl_us: Some(90_000_000),
+        data: None,
+    };
+    let wait = claim(7, "db/main", Some(1), OnBusy::QueueFor { wait_us: 1_000_000_000 });
+    let log = [
+        vec![Command::Configure(settings)],
+        vec![queue(1, "db/main", Some(10_000_000)), queue(2, "db/main", Some(20_000_000))],
+        vec![Command::Claim(with_all), Command::Claim(in_bytes)],
+        many.collect(),
+        some_end.collect(),
+        vec![renew, queue(5, "x", Some(0)), queue(6, "x", None), Command::Claim(wait), queue(8, "y", None)],
+        vec![queue(9, "y", None), queue(10, "y", None), queue(11, "y", None)],
+        vec![finish(9, Ending::Aborted, Some("disk full")), finish(10, Ending::Withdrawn, None)],
+        vec![finish(8, Ending::Revoked, Some("")), finish(1, Ending::Released, None)],
+    ];
+    let mut table = Table::default();
+    for (i, commands) in (1..).zip(log) {
+        let now_us = i * 1_000_000;
+        table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
+    }
+    table
+}
