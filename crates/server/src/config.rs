@@ -126,7 +126,8 @@ impl Options {
             claims_max: at_least_one("claims-max", self.claims_max, limits::CLAIMS_MAX_DEFAULT)?,
             pickup_grace_us: pickup_grace_us(self.pickup_grace)?,
         };
-        let connections_max = at_least_one("connections-max", self.connections_max.map(|n| n as u64), 20_000)?;
+        let connections_max =
+            at_least_one("connections-max", self.connections_max.map(|n| n as u64), 16_000)?;
         Ok(Config {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),

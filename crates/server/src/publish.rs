@@ -44,9 +44,9 @@ impl Publisher {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let turns = events.iter().filter(|event| {
-            matches!(event.kind, EventKind::Activated { .. } | EventKind::Ended { .. })
-        });
+        let turns = events
+            .iter()
+            .filter(|event| matches!(event.kind, EventKind::Activated { .. } | EventKind::Ended { .. }));
         for event in turns {
             self.wake(event.claim);
         }

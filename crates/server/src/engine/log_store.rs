@@ -49,11 +49,8 @@ impl LogStore {
     /// Opens the log in `dir`.
     pub fn open(dir: &Path, options: WalOptions) -> Result<Self, WalError> {
         let (wal, found) = Wal::open(dir, options)?;
-        let undecodable = |error: io::Error| WalError::Io {
-            doing: "decode the log in",
-            path: dir.into(),
-            source: error,
-        };
+        let undecodable =
+            |error: io::Error| WalError::Io { doing: "decode the log in", path: dir.into(), source: error };
         let mut state = State {
             vote: found.vote.as_deref().map(decode).transpose().map_err(undecodable)?,
             committed: found.committed.as_deref().map(decode).transpose().map_err(undecodable)?,
@@ -134,7 +131,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
             let cache = state.cache_range();
             let skip = start.saturating_sub(cache.start) as usize;
             let take = end.min(cache.end).saturating_sub(start.max(cache.start)) as usize;
-            let cached: Vec<Entry> = state.cache.iter().skip(skip).take(take).map(|(e, _)| e.clone()).collect();
+            let cached: Vec<Entry> =
+                state.cache.iter().skip(skip).take(take).map(|(e, _)| e.clone()).collect();
             (cached, end.min(if state.cache.is_empty() { u64::MAX } else { cache.start }))
         };
         if start >= older_end {
@@ -142,7 +140,10 @@ impl RaftLogReader<TypeConfig> for LogStore {
         }
         let wal = self.wal.clone();
         let older = tokio::task::spawn_blocking(move || {
-            wal.read(start..older_end)?.iter().map(|(_, bytes)| decode_entry(bytes)).collect::<io::Result<Vec<_>>>()
+            wal.read(start..older_end)?
+                .iter()
+                .map(|(_, bytes)| decode_entry(bytes))
+                .collect::<io::Result<Vec<_>>>()
         });
         let mut entries = older.await.map_err(io::Error::other)??;
         entries.extend(cached);

@@ -20,7 +20,7 @@ type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFil
 
 /// Makes a connection for each peer.
 #[derive(Debug, Default)]
-pub struct NoPeers;
+pub(super) struct NoPeers;
 
 impl RaftNetworkFactory<TypeConfig> for NoPeers {
     type Network = Self;

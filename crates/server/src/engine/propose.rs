@@ -60,7 +60,7 @@ enum Reply {
 }
 
 /// Packs commands into entries.
-pub struct Proposer {
+pub(super) struct Proposer {
     pending: Mutex<Pending>,
     in_flight: AtomicUsize,
     /// Told when there is something to pack, or room for another entry.
@@ -79,20 +79,20 @@ struct Pending {
 
 impl Proposer {
     /// A proposer whose [`Proposer::run`] is yet to be started.
-    pub fn new(clock: Arc<TableClock>, wal: Wal) -> Self {
+    pub(super) fn new(clock: Arc<TableClock>, wal: Wal) -> Self {
         let pending = Mutex::new(Pending::default());
         Self { pending, in_flight: AtomicUsize::new(0), wake: Notify::new(), clock, wal }
     }
 
     /// Makes one command durable and applies it.
-    pub async fn submit(&self, command: Command) -> Result<Outcome, EngineError> {
+    pub(super) async fn submit(&self, command: Command) -> Result<Outcome, EngineError> {
         let (reply, outcome) = oneshot::channel();
         self.push(Job::One(command, reply));
         outcome.await.unwrap_or(Err(EngineError::Unknown))
     }
 
     /// The same for several, in one entry and in their order.
-    pub async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, EngineError> {
+    pub(super) async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, EngineError> {
         let (reply, outcomes) = oneshot::channel();
         self.push(Job::Many(commands, reply));
         outcomes.await.unwrap_or(Err(EngineError::Unknown))
@@ -113,13 +113,13 @@ impl Proposer {
     }
 
     /// Refuses new commands from now on; what is pending still goes through.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.pending.lock().closed = true;
         self.wake.notify_one();
     }
 
     /// Packs and proposes until closed and empty.
-    pub async fn run(self: Arc<Self>, raft: Raft) {
+    pub(super) async fn run(self: Arc<Self>, raft: Raft) {
         loop {
             let free = self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX;
             match if free { self.pack() } else { None } {

@@ -67,7 +67,12 @@ fn is_host(host: &str) -> bool {
 }
 
 /// Reads a body of at most `max` bytes, in time.
-pub async fn read_body(app: &App, body: Incoming, headers: &HeaderMap, max: usize) -> Result<Bytes, Response> {
+pub async fn read_body(
+    app: &App,
+    body: Incoming,
+    headers: &HeaderMap,
+    max: usize,
+) -> Result<Bytes, Response> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }

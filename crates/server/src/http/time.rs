@@ -23,7 +23,8 @@ impl std::fmt::Display for Rfc3339 {
 /// RFC 3339, or seconds since 1970, to microseconds.
 pub fn parse_instant(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<f64>() {
-        return (seconds.is_finite() && (0.0..=1e12).contains(&seconds)).then(|| (seconds * 1e6).round() as u64);
+        return (seconds.is_finite() && (0.0..=1e12).contains(&seconds))
+            .then(|| (seconds * 1e6).round() as u64);
     }
     let timestamp: Timestamp = text.parse().ok()?;
     u64::try_from(timestamp.as_microsecond()).ok()
