@@ -159,7 +159,10 @@ fn explain_patch(body: &[u8], is_put: bool) -> Response {
     explained(mistakes, body)
 }
 
-pub(super) fn renewals(body: &[u8]) -> Result<(Vec<Result<ClaimId, String>>, Option<u64>), Response> {
+/// Ids as asked for: what is none is kept as it came, to be named in the answer.
+pub(super) type RenewalIds = Vec<Result<ClaimId, String>>;
+
+pub(super) fn renewals(body: &[u8]) -> Result<(RenewalIds, Option<u64>), Response> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Body {
