@@ -1,0 +1,3 @@
+//! The subcommands of `leasehold`, one file or folder each.
+
+pub(crate) mod bench;
