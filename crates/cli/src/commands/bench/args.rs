@@ -25,7 +25,13 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
     /// The server to measure.
-    #[arg(long, global = true, env = "LEASEHOLD_ADDR", default_value = "127.0.0.1:4080", value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_ADDR",
+        default_value = "127.0.0.1:4080",
+        value_name = "HOST:PORT"
+    )]
     pub(crate) addr: String,
     /// Start a fresh server for the run, with its data under --dir, and end it afterwards.
     #[arg(long, global = true)]
@@ -138,7 +144,8 @@ impl Common {
 const NUMBER_MAX: f64 = 1e7;
 
 fn positive(text: &str) -> Result<f64, String> {
-    not_negative(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err("must be above 0".to_owned()) })
+    not_negative(text)
+        .and_then(|value| if value > 0.0 { Ok(value) } else { Err("must be above 0".to_owned()) })
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -50,13 +50,6 @@ fn sample(path: &Path) -> std::io::Result<Histogram> {
         histogram.record(start.elapsed());
     }
     Ok(histogram)
-}
-
-impl Disk {
-    /// The median as a duration.
-    pub(crate) fn p50(&self) -> Duration {
-        Duration::from_secs_f64(self.fdatasync_p50_us / 1e6)
-    }
 }
 
 impl std::fmt::Display for Disk {

@@ -86,17 +86,26 @@ impl Engine {
     pub(crate) fn connect(addr: SocketAddr, count: usize, server_pid: Option<u32>) -> Result<Self> {
         process::allow_open_files(count as u64 + 64);
         let poll = Poll::new().context("creating an epoll instance")?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
         let connections = (0..count)
             .map(|index| Connection::open(addr, poll.registry(), Token(index)))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| unreachable_server(addr, &error))?;
-        Ok(Self { addr, poll, timer, connections, scratch: vec![0; SCRATCH_BYTES], reconnects: 0, server_pid })
+        Ok(Self {
+            addr,
+            poll,
+            timer,
+            connections,
+            scratch: vec![0; SCRATCH_BYTES],
+            reconnects: 0,
+            server_pid,
+        })
     }
 
     /// Runs a workload to the end of its plan.
-    pub(crate) fn run<W: Workload>(&mut self, workload: &mut W, plan: &Plan) -> Result<Stats> {
+    pub(crate) fn run<W: Workload>(&mut self, workload: &mut W, plan: &Plan<'_>) -> Result<Stats> {
         let start = Instant::now();
         let mut cpu = CpuClock::start(self.server_pid);
         let mut run = Run::new(plan, start, self.connections.len());
@@ -110,7 +119,9 @@ impl Engine {
         while !run.is_over() {
             self.wait(&mut events, run.wake_in(Instant::now()))?;
             for event in &events {
-                if event.token() != TIMER {
+                if event.token() == TIMER {
+                    self.rearm_timer();
+                } else {
                     self.on_event(event.token().0, event.is_read_closed(), workload, &mut run)?;
                 }
             }
@@ -136,7 +147,9 @@ impl Engine {
 
     fn wait(&mut self, events: &mut Events, timeout: Duration) -> Result<()> {
         match self.poll.poll(events, Some(timeout)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error).context("waiting for sockets"),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                Err(error).context("waiting for sockets")
+            }
             _ => Ok(()),
         }
     }
@@ -259,6 +272,12 @@ impl Engine {
         Ok(())
     }
 
+    /// A periodic timerfd ticks again only once it was read.
+    fn rearm_timer(&self) {
+        // It fails only with EAGAIN, when the tick was read already.
+        let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
+    }
+
     /// Starts the departure clock, or stops it.
     fn set_timer(&mut self, rate: Option<f64>) -> Result<()> {
         let period = rate.map_or(Duration::ZERO, |rate| {
@@ -266,7 +285,8 @@ impl Engine {
         });
         let every = Timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
         let setting = Itimerspec { it_interval: every, it_value: every };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting).context("setting the departure timer")?;
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)
+            .context("setting the departure timer")?;
         Ok(())
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct Outcome {
     pub(crate) server_cores: Option<f64>,
     /// The disk at the time.
     pub(crate) disk: Disk,
+    /// A finished Markdown table, where the figures belong side by side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table: Option<String>,
 }
 
 /// One figure.
@@ -94,9 +97,14 @@ impl Outcome {
             generator_cores: stats.generator_cores,
             server_cores: stats.server_cores,
             disk,
+            table: None,
         };
         if stats.unsent > 0 {
-            outcome.fact("scheduled but never sent: the server does not keep up", stats.unsent as f64, "requests");
+            outcome.fact(
+                "scheduled but never sent: the server does not keep up",
+                stats.unsent as f64,
+                "requests",
+            );
         }
         if matches!(plan.span, Span::Timed(_)) && outcome.latencies.is_empty() && stats.errors.is_empty() {
             outcome.errors.insert("nothing was measured".to_owned(), 1);
@@ -120,6 +128,7 @@ impl Outcome {
             generator_cores: 0.0,
             server_cores: None,
             disk,
+            table: None,
         }
     }
 
@@ -139,6 +148,9 @@ impl Outcome {
             println!("{}: {} connections, {pace}, {:.1} s", self.name, self.connections, self.seconds);
         } else {
             println!("{}", self.name);
+        }
+        if let Some(table) = &self.table {
+            println!("{table}");
         }
         for fact in &self.facts {
             println!("  {:<40} {:>12} {:<10} | {}", fact.name, digits(fact.value), fact.unit, self.disk);

@@ -126,7 +126,9 @@ fn wait_for_address(lines: &Receiver<String>) -> Result<SocketAddr> {
                     last.pop_front();
                 }
             }
-            Err(mpsc::RecvTimeoutError::Timeout) => bail!("no line with http://… within {ADDRESS_WAIT_MAX:?}"),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                bail!("no line with http://… within {ADDRESS_WAIT_MAX:?}")
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let said = Vec::from(last).join("\n");
                 return Err(anyhow!("it ended before it printed its address; it said:\n{said}"));

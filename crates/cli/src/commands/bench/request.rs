@@ -34,6 +34,13 @@ impl ClaimTemplate {
         Self { bytes: [head.as_bytes(), body.as_bytes()].concat(), digits_at }
     }
 
+    /// The name of resource `number`.
+    pub(crate) fn name(&self, number: u64) -> String {
+        let start = self.digits_at + DIGITS - NAME_LEN;
+        let prefix = String::from_utf8_lossy(&self.bytes[start..self.digits_at]);
+        format!("{prefix}{number:0DIGITS$x}")
+    }
+
     /// Appends the claim of resource `number`.
     pub(crate) fn write(&self, number: u64, out: &mut Vec<u8>) {
         let start = out.len() + self.digits_at;
@@ -138,6 +145,7 @@ mod tests {
         let resource = body["resource"].as_str().unwrap();
         assert!(resource.starts_with("bench/cycl/") && resource.ends_with("/0000000000000abc"));
         assert_eq!(resource.len(), NAME_LEN);
+        assert_eq!(resource, template.name(0xabc));
         assert_eq!(body["ttl"].as_f64(), Some(30.0));
         assert_eq!(body["user_data"].to_string().len(), 10);
         assert!(out[7..].starts_with(b"POST /v1/claims/?wait=60 HTTP/1.1\r\nHost: h:1\r\n"));

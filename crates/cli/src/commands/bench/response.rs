@@ -62,7 +62,8 @@ impl<'a> Response<'a> {
     pub(crate) fn token(&self) -> Option<u64> {
         let body = self.body();
         let start = find(body, b"\"token\":")? + b"\"token\":".len();
-        let digits = body[start..].iter().skip_while(|byte| **byte == b' ').take_while(|byte| byte.is_ascii_digit());
+        let digits =
+            body[start..].iter().skip_while(|byte| **byte == b' ').take_while(|byte| byte.is_ascii_digit());
         let mut value: Option<u64> = None;
         for digit in digits {
             value = value.unwrap_or(0).checked_mul(10)?.checked_add(u64::from(digit - b'0')).map(Some)?;
@@ -194,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_null_token_and_a_relative_location_are_no_surprise() {
-        let bytes = b"HTTP/1.1 202 Accepted\r\nlocation: /v1/claims/x/\r\ncontent-length: 14\r\n\r\n{\"token\":null}";
+        let bytes =
+            b"HTTP/1.1 202 Accepted\r\nlocation: /v1/claims/x/\r\ncontent-length: 14\r\n\r\n{\"token\":null}";
         let Parsed::Complete(head) = parse(bytes) else { panic!("incomplete") };
         let response = Response::new(&head, bytes);
         assert_eq!(response.token(), None);

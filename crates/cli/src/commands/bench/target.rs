@@ -33,7 +33,12 @@ impl Target {
         if common.serve {
             let data = TempDir::new(&common.dir, "data")?;
             let child = start_server(data.path())?;
-            return Ok(Self { addr: child.addr, pid: Some(child.pid()), child: Some(child), data: Some(data) });
+            return Ok(Self {
+                addr: child.addr,
+                pid: Some(child.pid()),
+                child: Some(child),
+                data: Some(data),
+            });
         }
         let name = common.addr.trim_start_matches("http://").trim_end_matches('/');
         let addr = name
