@@ -72,7 +72,7 @@ impl ClaimRequest {
     /// `PATCH <path>` with `body`.
     pub(crate) fn patch(host: &str, body: &str) -> Self {
         let head = head("PATCH", "", host, body.len());
-        let after = [head["PATCH ".len()..].as_bytes(), body.as_bytes()].concat();
+        let after = [&head.as_bytes()["PATCH ".len()..], body.as_bytes()].concat();
         Self { before: b"PATCH ".to_vec(), after }
     }
 

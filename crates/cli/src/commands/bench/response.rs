@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     const CREATED: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\n\
-        LOCATION: http://127.0.0.1:4080/v1/claims/abc/\r\nContent-Length: 63\r\n\r\n\
+        LOCATION: http://127.0.0.1:4080/v1/claims/abc/\r\nContent-Length: 64\r\n\r\n\
         {\"status\":\"active\",\"created\":\"2026-01-02T03:04:05Z\",\"token\": 42}";
 
     #[test]
