@@ -5,7 +5,7 @@
 //! Never: two requests on one claim at a time: a claim in use is out of its set until the answer is read.
 //!
 //! Requests a second at `--rate 1.0`, 370 in all. The claims that begin (40) are as many as end (30 + 10), so
-//! the population stays where `Prefill` put it:
+//! the population stays where `PREFILL` put it:
 //!
 //! | a second | request | right answers |
 //! |---|---|---|
