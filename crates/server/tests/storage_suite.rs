@@ -41,9 +41,11 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Folder> for Builder {
     async fn build(&self) -> Result<(Folder, LogStore, StateMachine), StorageError<TypeConfig>> {
         let folder = Folder::new();
         let options = WalOptions { segment_bytes: 64 << 10, ..WalOptions::default() };
-        let log = LogStore::open(&folder.path().join("log"), options).expect("an empty folder holds a new log");
+        let log =
+            LogStore::open(&folder.path().join("log"), options).expect("an empty folder holds a new log");
         let snapshots = folder.path().join("snapshots");
-        let machine = StateMachine::new(Arc::new(Shared::default()), Arc::new(Publisher::default()), snapshots);
+        let machine =
+            StateMachine::new(Arc::new(Shared::default()), Arc::new(Publisher::default()), snapshots);
         Ok((folder, log, machine.expect("a folder for snapshots can be made")))
     }
 }
