@@ -1,1 +1,3 @@
 //! The Leasehold service.
+
+pub mod engine;
