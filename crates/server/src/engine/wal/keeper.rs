@@ -6,6 +6,7 @@
 //!
 //! On a full disk it keeps trying, deleting first: what a purge frees becomes the next segment.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,8 +43,11 @@ struct State {
     spare: Option<Segment>,
     /// The number of the segment to prepare when there is no spare.
     next: u32,
-    /// Dead segments still to delete, ascending.
-    dead: Vec<u32>,
+    /// Dead segments still to delete, ascending. One that can't be deleted holds up those after it, since a
+    /// gap in the numbers would look like a lost segment.
+    dead: VecDeque<u32>,
+    /// Something was asked for since the keeper last looked.
+    asked: bool,
     /// The last preparation failed.
     failing: bool,
     /// Finish and return.
@@ -53,7 +57,7 @@ struct State {
 impl Keeper {
     /// `next` is the number of the segment to prepare first, or that of the spare if there is one.
     pub(super) fn new(dir: &Path, segment_bytes: u64, spare: Option<Segment>, next: u32) -> Self {
-        let state = State { spare, next, dead: Vec::new(), failing: false, closed: false };
+        let state = State { spare, next, dead: VecDeque::new(), asked: true, failing: false, closed: false };
         Self {
             dir: dir.to_owned(),
             segment_bytes,
@@ -63,8 +67,10 @@ impl Keeper {
         }
     }
 
-    pub(super) fn has_spare(&self) -> bool {
-        self.state.lock().spare.is_some()
+    /// There is no next segment, and the last try to prepare one failed.
+    pub(super) fn is_stuck(&self) -> bool {
+        let state = self.state.lock();
+        state.spare.is_none() && state.failing
     }
 
     /// Hands out the prepared segment and has the next one prepared. `None` means that the disk is full.
@@ -80,6 +86,7 @@ impl Keeper {
         }
         let spare = state.spare.take()?;
         state.next = spare.number + 1;
+        state.asked = true;
         self.wake.notify_one();
         Some(spare)
     }
@@ -88,14 +95,15 @@ impl Keeper {
     pub(super) fn delete(&self, dead: impl IntoIterator<Item = u32>) {
         let mut state = self.state.lock();
         state.dead.extend(dead);
-        if !state.dead.is_empty() {
-            self.wake.notify_one();
-        }
+        state.asked = true;
+        self.wake.notify_one();
     }
 
     /// Makes `run` return once it has deleted what is dead.
     pub(super) fn close(&self) {
-        self.state.lock().closed = true;
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.asked = true;
         self.wake.notify_one();
     }
 
@@ -103,60 +111,58 @@ impl Keeper {
     pub(super) fn run(&self) {
         let mut state = self.state.lock();
         loop {
-            if !state.dead.is_empty() {
-                let dead = std::mem::take(&mut state.dead);
-                MutexGuard::unlocked(&mut state, || self.delete_now(&dead));
-            } else if state.closed {
+            state.asked = false;
+            let deleted = self.delete_dead(&mut state);
+            if state.closed {
                 return;
-            } else if state.spare.is_none() {
-                self.prepare(&mut state);
-            } else {
+            }
+            let prepared = state.spare.is_some() || self.prepare(&mut state);
+            if state.asked {
+                continue;
+            }
+            if deleted && prepared {
                 self.wake.wait(&mut state);
+            } else {
+                self.wake.wait_for(&mut state, RETRY);
             }
         }
     }
 
-    fn prepare(&self, state: &mut MutexGuard<'_, State>) {
+    fn prepare(&self, state: &mut MutexGuard<'_, State>) -> bool {
         let number = state.next;
         let made = MutexGuard::unlocked(state, || segment::prepare(&self.dir, number, self.segment_bytes));
+        let failed_before = std::mem::replace(&mut state.failing, made.is_err());
         match made {
             Ok(segment) => {
-                if state.failing {
+                if failed_before {
                     tracing::info!(segment = number, "the next log segment is ready, there is space again");
                 }
-                state.failing = false;
                 state.spare = Some(segment);
-                self.ready.notify_one();
             }
-            Err(error) => {
-                if !state.failing {
-                    tracing::error!(
-                        dir = %self.dir.display(), %error,
-                        "can't prepare the next log segment; trying again every second"
-                    );
-                }
-                state.failing = true;
-                self.ready.notify_one();
-                if !state.closed && state.dead.is_empty() {
-                    self.wake.wait_for(state, RETRY);
-                }
+            Err(error) if !failed_before => {
+                let dir = self.dir.display();
+                tracing::error!(%dir, %error, "can't prepare the next log segment; trying every second");
             }
+            Err(_) => {}
         }
+        self.ready.notify_one();
+        state.spare.is_some()
     }
 
     /// Oldest first and one by one, so that a crash never leaves a gap in the numbers.
-    fn delete_now(&self, dead: &[u32]) {
-        for number in dead {
-            let path = segment::path(&self.dir, *number);
-            let deleted = match fs::remove_file(&path) {
+    fn delete_dead(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        while let Some(&number) = state.dead.front() {
+            let path = segment::path(&self.dir, number);
+            let deleted = MutexGuard::unlocked(state, || match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => segment::sync_dir(&self.dir),
-            };
+            });
             if let Err(error) = deleted {
-                // A gap would be worse than the space these take; the next start tries again.
                 tracing::error!(file = %path.display(), %error, "can't delete a log segment");
-                return;
+                return false;
             }
+            state.dead.pop_front();
         }
+        true
     }
 }

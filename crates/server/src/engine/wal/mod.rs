@@ -52,7 +52,7 @@ pub struct WalOptions {
     /// Size of a segment file. 8 MiB is prepared in some 20 ms, and a log of one segment reads back as fast.
     /// A larger one makes purging coarser; a smaller one makes more files. Between 4 KiB and 1 GiB.
     pub segment_bytes: u64,
-    /// With less than this left and no next segment ready, `Wal::room` says `Low`. It must hold everything
+    /// With less than this left and no way to prepare the next segment, `Wal::room` says `Low`. It must hold everything
     /// that is appended after clients are refused: ticks, votes, and the purge that makes room again.
     pub low_room_bytes: u64,
     /// Called on the flusher's thread after each fdatasync, for metrics.
@@ -199,11 +199,8 @@ impl Wal {
     pub fn room(&self) -> Room {
         let shared = &self.inner.shared;
         let left = shared.left_bytes.load(Ordering::Relaxed);
-        if left >= shared.options.low_room_bytes || shared.keeper.has_spare() {
-            Room::Enough
-        } else {
-            Room::Low
-        }
+        let low = left < shared.options.low_room_bytes && shared.keeper.is_stuck();
+        if low { Room::Low } else { Room::Enough }
     }
 
     /// Writes what is queued, deletes what is dead and ends the threads. Later appends fail.
@@ -215,11 +212,13 @@ impl Wal {
 impl Handle {
     fn close(&self) {
         self.shared.queue.close();
-        for thread in self.threads.lock().drain(..) {
-            // A `done` may own the last `Wal`; the flusher can't wait for itself and ends by itself.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
+        let threads = std::mem::take(&mut *self.threads.lock());
+        // A `done` may own the last `Wal`: the flusher can't wait for itself, and both end by themselves.
+        if threads.iter().any(|thread| thread.thread().id() == thread::current().id()) {
+            return;
+        }
+        for thread in threads {
+            let _ = thread.join();
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Never: holds its lock while a caller is being answered.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,13 @@ const COMMITTED_LINGER: Duration = Duration::from_secs(1);
 
 /// Told once whether an append is on disk.
 pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// Tells one caller. A `done` that panics must neither end the flusher nor leave the others untold.
+pub(super) fn answer(done: Done, result: io::Result<()>) {
+    if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
+        tracing::error!("a caller of the log panicked when it was told about its append");
+    }
+}
 
 /// One call of `Wal::append`.
 pub(super) struct Pending {
@@ -66,11 +74,12 @@ impl Queue {
         if let Some(failure) = &inner.failure {
             let error = failure.error();
             drop(inner);
-            return (pending.done)(Err(error));
+            return answer(pending.done, Err(error));
         }
         if inner.closed {
             drop(inner);
-            return (pending.done)(Err(io::Error::new(io::ErrorKind::BrokenPipe, "the log is closed")));
+            let error = io::Error::new(io::ErrorKind::BrokenPipe, "the log is closed");
+            return answer(pending.done, Err(error));
         }
         inner.pending.push(pending);
         drop(inner);
@@ -97,7 +106,7 @@ impl Queue {
         self.fail(failure.clone());
         let pending = std::mem::take(&mut self.inner.lock().pending);
         for pending in pending {
-            (pending.done)(Err(failure.error()));
+            answer(pending.done, Err(failure.error()));
         }
     }
 

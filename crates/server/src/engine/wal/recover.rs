@@ -8,7 +8,8 @@
 //! nothing else: that is a torn tail, never acknowledged to anyone, and is cut off. Damage anywhere else
 //! means that acknowledged entries are gone or changed, and the node must not start.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,8 +81,7 @@ pub(super) fn recover(dir: &Path, segment_bytes: u64) -> Result<Option<Found>, W
         return Ok(None);
     };
     let (last, blanks) = split_blank_tail(dir, &listing.numbers)?;
-    let mut walk =
-        Walk { state: LogState::default(), sequence: None, end: segment::HEADER_LEN, before: None };
+    let mut walk = Walk::default();
     let mut segments = Vec::new();
     for number in first..last {
         let image = Image::read(dir, number)?;
@@ -89,13 +89,14 @@ pub(super) fn recover(dir: &Path, segment_bytes: u64) -> Result<Option<Found>, W
         segments.push(image.open(segment_bytes)?);
     }
     let image = Image::read(dir, last)?;
-    let torn = walk.to_the_end(&image, first)?;
+    let torn = walk.ending(&image)?;
+    walk.check_beginning(dir, first)?;
     let active = image.open(segment_bytes)?;
 
     // Everything is checked; only now may the disk change.
     let (spare, unusable) = choose_spare(&blanks, segment_bytes)?;
     listing.remove_leftovers(dir, &unusable)?;
-    repair(&active, &image, &torn, walk.end)?;
+    repair(&active, &image, torn.is_some(), &walk)?;
     segments.push(active);
     let Walk { state, sequence, end, .. } = walk;
     Ok(Some(Found { state, segments, tail: end as u64, sequence: sequence.unwrap_or(1), spare, torn }))
@@ -168,12 +169,15 @@ fn choose_spare(blanks: &[Image], segment_bytes: u64) -> Result<(Option<Segment>
 }
 
 /// The walk over all frames of all segments.
+#[derive(Default)]
 struct Walk {
     state: LogState,
     /// The sequence number the next frame must have, known after the first frame.
     sequence: Option<u64>,
     /// Where the frames of the segment walked last end.
     end: usize,
+    /// Where the last frame of that segment starts.
+    last: usize,
     /// The segment before this one and where its frames end.
     before: Option<(PathBuf, usize)>,
 }
@@ -191,28 +195,34 @@ impl Walk {
     }
 
     /// Walks the segment in which the log ends, where the last frame may be torn.
-    fn to_the_end(&mut self, image: &Image, first: u32) -> Result<Option<Torn>, WalError> {
+    fn ending(&mut self, image: &Image) -> Result<Option<Torn>, WalError> {
         let marker = image.marker()?;
         let stopped = self.frames(image, marker)?;
         let rest = &image.bytes[self.end..];
         if frame::any_after(rest, marker, self.sequence.unwrap_or(0)) {
             return Err(WalError::corrupt(&image.path, self.end, stopped));
         }
-        if first > 1 && self.sequence.is_none() {
-            let what = "its opening frame is damaged, and the segments before it are gone";
-            return Err(WalError::corrupt(&image.path, self.end, what));
-        }
-        if let Some(index) = self.state.first_absent() {
-            let what = format!("this is the first segment, but entry {index} was in one before it");
-            return Err(WalError::corrupt(&image.path.with_file_name(name(first)), 0, what));
-        }
         let bytes = rest.iter().rposition(|b| *b != 0).map(|last| last as u64 + 1);
         Ok(bytes.map(|bytes| Torn { file: image.path.clone(), offset: self.end as u64, bytes }))
+    }
+
+    /// Segments are deleted from the beginning, but only when purged: anything else missing there is a loss.
+    fn check_beginning(&self, dir: &Path, first: u32) -> Result<(), WalError> {
+        let path = segment::path(dir, first);
+        if first > 1 && self.sequence.is_none() {
+            let what = "its opening frame is damaged, and the segments before it are gone";
+            return Err(WalError::corrupt(&path, segment::HEADER_LEN, what));
+        }
+        if self.state.first_absent().is_some() {
+            return Err(WalError::Missing { file: segment::path(dir, first - 1) });
+        }
+        Ok(())
     }
 
     /// Applies frame after frame and says why it stopped.
     fn frames(&mut self, image: &Image, marker: u32) -> Result<&'static str, WalError> {
         self.end = segment::HEADER_LEN;
+        self.last = self.end;
         loop {
             let frame = match frame::parse(&image.bytes[self.end..], marker) {
                 Ok(frame) => frame,
@@ -229,6 +239,7 @@ impl Walk {
                 return Err(corrupt(format!("the frame holds {records} records, not {}", frame.records)));
             }
             self.sequence = Some(due + 1);
+            self.last = self.end;
             self.end += frame.len();
         }
     }
@@ -245,17 +256,16 @@ impl Walk {
     }
 }
 
-fn name(number: u32) -> String {
-    format!("{number:08}.log")
-}
-
-/// Cuts the torn tail, and gives a file that was shortened its zeros back.
-fn repair(active: &Segment, image: &Image, torn: &Option<Torn>, end: usize) -> Result<(), WalError> {
+/// Cuts the torn tail, gives a file that was shortened its zeros back, and writes the last frame again.
+///
+/// That frame may have been read from the system's cache without being on disk: the process was killed
+/// before its sync, or the sync failed. From now on others rely on it, so it must be synced, and only
+/// written again are its pages sure to be.
+fn repair(active: &Segment, image: &Image, torn: bool, walk: &Walk) -> Result<(), WalError> {
     let len = image.bytes.len() as u64;
-    if torn.is_none() && len >= active.capacity {
-        return Ok(());
-    }
-    let from = if torn.is_some() { end as u64 } else { len };
-    let zeroed = segment::write_zeros(&active.file, from, active.capacity);
-    zeroed.and_then(|()| File::sync_all(&active.file)).map_err(WalError::io("repair", &image.path))
+    let zeros_from = if torn { walk.end as u64 } else { len };
+    segment::write_zeros(&active.file, zeros_from, active.capacity)
+        .and_then(|()| active.file.write_all_at(&image.bytes[walk.last..walk.end], walk.last as u64))
+        .and_then(|()| active.file.sync_all())
+        .map_err(WalError::io("repair", &image.path))
 }
