@@ -1,2 +1,47 @@
-//! The `leasehold` command.
-fn main() {}
+//! The `leasehold` command: reads the command line and hands over to a subcommand.
+//!
+//! In:    the command line. Out: the exit code of the subcommand; errors on stderr, once.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// One lock and lease service over plain HTTP: claims, locks, leases, fencing tokens.
+#[derive(Parser)]
+#[command(name = "leasehold", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the service
+    Serve(commands::serve::ServeArgs),
+    /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
+    Bench(commands::bench::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(args) => commands::serve::run(args),
+        Command::Bench(args) => commands::bench::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where an error reaches the person who typed the command"
+)]
+fn report(error: &anyhow::Error) {
+    eprintln!("leasehold: {error:#}");
+}

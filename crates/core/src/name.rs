@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The unguessable id of one claim: 128 random bits, printed as 32 hex digits.
 ///
 /// Kept as bytes, not as a `u128`, so that a claim needs no 16-byte alignment.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
@@ -22,7 +22,7 @@ impl ClaimId {
     }
 
     /// A hash for look-ups: ids are random, so any eight of their bytes are one.
-    pub(crate) fn hash(self) -> u64 {
+    pub(crate) fn bucket(self) -> u64 {
         let mut low = [0; 8];
         low.copy_from_slice(&self.0[8..]);
         u64::from_be_bytes(low)

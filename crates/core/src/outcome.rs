@@ -7,11 +7,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::name::ClaimId;
 use crate::table::Claim;
 
 /// A claim as it stood at one instant of the table clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The claim.
     pub claim: Claim,
@@ -22,7 +24,7 @@ pub struct View {
 }
 
 /// The answer to one command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The claim holds its resource.
     Granted(Box<View>),
@@ -60,7 +62,7 @@ pub enum Outcome {
 }
 
 /// Why the table said no. The numbers are stable: clients may rely on them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rejection {
     /// 1: another claim holds the resource: this one.
     Busy(Box<View>),

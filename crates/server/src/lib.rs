@@ -1,1 +1,17 @@
-//! The Leasehold service.
+//! The Leasehold service: engine, dialects, HTTP.
+//!
+//! The path of a request, one way, no loops:
+//!
+//! 1. [`http::server`]           accepts the connection, [`http::routes`] finds whose path it is
+//! 2. [`dialect`]                parses, validates, and makes a command of it
+//! 3. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
+//! 4. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
+//! 5. [`engine::state_machine`]  applies it to the table of `leasehold-core`
+//! 6. [`publish`]                wakes whoever waits for what happened
+//! 7. [`dialect`]                renders the outcome
+
+pub mod config;
+pub mod dialect;
+pub mod engine;
+pub mod http;
+pub mod publish;

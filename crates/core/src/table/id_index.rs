@@ -23,17 +23,17 @@ impl Default for IdIndex {
 impl IdIndex {
     /// The number of the claim with this id, where `id_of` tells the id of a number.
     pub(super) fn find(&self, id: ClaimId, id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
-        let hash = id.hash();
+        let hash = id.bucket();
         self.parts[part_of(hash)].find(hash, |seq| id_of(*seq) == id).copied()
     }
 
     pub(super) fn insert(&mut self, id: ClaimId, seq: u64, id_of: impl Fn(u64) -> ClaimId) {
-        let hash = id.hash();
-        self.parts[part_of(hash)].insert_unique(hash, seq, |seq| id_of(*seq).hash());
+        let hash = id.bucket();
+        self.parts[part_of(hash)].insert_unique(hash, seq, |seq| id_of(*seq).bucket());
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
-        let hash = id.hash();
+        let hash = id.bucket();
         if let Ok(entry) = self.parts[part_of(hash)].find_entry(hash, |candidate| *candidate == seq) {
             entry.remove();
         }

@@ -147,6 +147,14 @@ impl Table {
         View { now_us: now_us.max(self.clock.now_us), ..self.view(seq) }
     }
 
+    /// Whether a reader at `now_us` would see what no longer holds: the claim's own deadline has passed, or that
+    /// of whoever holds its resource. `Settle` its resource first.
+    pub fn is_unsettled(&self, claim: &Claim, now_us: u64) -> bool {
+        let holder = || self.resources.get(&claim.resource).and_then(Resource::active);
+        !claim.status.is_final()
+            && (claim.is_due(now_us) || holder().is_some_and(|seq| self.claims.at(seq).is_due(now_us)))
+    }
+
     /// A resource by its name.
     pub fn resource(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)

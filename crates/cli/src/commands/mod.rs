@@ -1,0 +1,4 @@
+//! The subcommands of `leasehold`, one file or folder each.
+
+pub(crate) mod bench;
+pub(crate) mod serve;

@@ -1,0 +1,159 @@
+//! `leasehold serve`: runs a node until it is told to stop.
+//!
+//! In:    flags, then `LEASEHOLD_*`, then the TOML file, then defaults. Out: a running service; logs on stderr, and
+//!        on stdout one line with its URL once it can be used.
+//! Never: exits 0 unless everything that was asked has been answered.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use leasehold_server::config::{Config, Options};
+use leasehold_server::engine::{Engine, EngineConfig};
+use leasehold_server::http::server::Server;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Settings of a node. Each can also stand in the TOML file, under the same name without the dashes in front.
+#[derive(clap::Args)]
+pub(crate) struct ServeArgs {
+    /// TOML file with the same settings
+    #[arg(long, env = "LEASEHOLD_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:4080]
+    #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Data directory [default: ./leasehold-data]
+    #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Allow an address that other machines can reach, without access control
+    #[arg(long, env = "LEASEHOLD_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    insecure: Option<bool>,
+    /// Proxy whose X-Forwarded-For, -Proto and -Host are believed (repeat, or separate with commas)
+    #[arg(long, env = "LEASEHOLD_TRUSTED_PROXIES", value_delimiter = ',', value_name = "IP")]
+    trusted_proxies: Option<Vec<IpAddr>>,
+    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0]
+    #[arg(long, env = "LEASEHOLD_PICKUP_GRACE", value_name = "SECONDS")]
+    pickup_grace: Option<f64>,
+    /// Finished claims that stay readable [default: 100000]
+    #[arg(long, env = "LEASEHOLD_FINISHED_MAX", value_name = "N")]
+    finished_max: Option<u64>,
+    /// Waiting claims on one resource [default: 100000]
+    #[arg(long, env = "LEASEHOLD_QUEUE_LEN_MAX", value_name = "N")]
+    queue_len_max: Option<u64>,
+    /// Held and waiting claims of one owner [default: 10000000]
+    #[arg(long, env = "LEASEHOLD_CLAIMS_PER_OWNER_MAX", value_name = "N")]
+    claims_per_owner_max: Option<u64>,
+    /// Held and waiting claims of one namespace: names up to the last slash [default: 10000000]
+    #[arg(long, env = "LEASEHOLD_CLAIMS_PER_NAMESPACE_MAX", value_name = "N")]
+    claims_per_namespace_max: Option<u64>,
+    /// Held and waiting claims in all [default: 10000000]
+    #[arg(long, env = "LEASEHOLD_CLAIMS_MAX", value_name = "N")]
+    claims_max: Option<u64>,
+    /// Connections at a time [default: 16000]
+    #[arg(long, env = "LEASEHOLD_CONNECTIONS_MAX", value_name = "N")]
+    connections_max: Option<usize>,
+    /// Mebibytes of log after which a snapshot is taken [default: 32]
+    #[arg(long, env = "LEASEHOLD_SNAPSHOT_LOG_MIB", value_name = "MIB")]
+    snapshot_log_mib: Option<u64>,
+}
+
+impl ServeArgs {
+    fn into_config(self) -> anyhow::Result<Config> {
+        let file = match &self.config {
+            None => Options::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                Options::from_toml(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?
+            }
+        };
+        let flags = Options {
+            listen: self.listen,
+            data: self.data,
+            insecure: self.insecure,
+            trusted_proxies: self.trusted_proxies,
+            pickup_grace: self.pickup_grace,
+            finished_max: self.finished_max,
+            queue_len_max: self.queue_len_max,
+            claims_per_owner_max: self.claims_per_owner_max,
+            claims_per_namespace_max: self.claims_per_namespace_max,
+            claims_max: self.claims_max,
+            connections_max: self.connections_max,
+            snapshot_log_mib: self.snapshot_log_mib,
+        };
+        Ok(flags.or(file).validate()?)
+    }
+}
+
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    start_logging();
+    let config = args.into_config()?;
+    raise_descriptor_limit(config.connections_max as u64 + 256);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+}
+
+/// Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
+fn raise_descriptor_limit(wanted: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+    if raised.is_err() || most < wanted {
+        tracing::warn!(
+            limit = most,
+            wanted,
+            "few file descriptors for that many connections: raise `ulimit -Hn`"
+        );
+    }
+}
+
+/// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.
+fn start_logging() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let engine_config = EngineConfig {
+        data_dir: config.data.clone(),
+        settings: config.settings.clone(),
+        snapshot_log_bytes: config.snapshot_log_bytes,
+    };
+    let started = std::time::Instant::now();
+    let engine = Engine::start(engine_config).await?;
+    let listen = config.listen;
+    let server = Server::bind(engine.clone(), config.clone()).await;
+    let server = server.with_context(|| format!("can't listen on {listen}"))?;
+    let url = format!("http://{}", server.local_addr()?);
+    tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
+    announce(&url);
+    let failed = std::cell::OnceCell::new();
+    server
+        .run(async {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
+                _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+                why = engine.failed() => {
+                    tracing::error!(%why, "stopping: the log can't be relied on any more");
+                    failed.set(why).ok();
+                }
+            }
+        })
+        .await;
+    engine.stop().await;
+    match failed.into_inner() {
+        None => Ok(()),
+        Some(why) => Err(anyhow!("the node stopped, since its log failed: {why}")),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "scripts and tests wait for this line")]
+fn announce(url: &str) {
+    println!("leasehold is listening on {url}");
+    std::io::stdout().flush().ok();
+}

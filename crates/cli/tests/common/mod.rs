@@ -1,0 +1,297 @@
+//! What every test over a real socket needs: a real server process and a plain HTTP client.
+//!
+//! In:    the binary that cargo built, a fresh data directory. Out: [`Server`] and [`Client`].
+//! Never: sleeps for a fixed time and hopes: it waits for lines, answers and exits, with generous limits.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything may take before a test gives up on it: these machines are shared and slow at times.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of its own for one test, removed with it.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("leasehold-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// A `leasehold serve` process on a port of its own. Killed when dropped.
+pub struct Server {
+    child: Child,
+    pub addr: SocketAddr,
+    pub data: PathBuf,
+    args: Vec<String>,
+    log: PathBuf,
+    _dir: Option<TempDir>,
+}
+
+impl Server {
+    /// A fresh one.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A fresh one, with more flags.
+    pub fn start_with(args: &[&str]) -> Self {
+        let dir = TempDir::new();
+        let mut server = Self::start_in(&dir.path().join("data"), args);
+        server._dir = Some(dir);
+        server
+    }
+
+    /// One on this data directory.
+    pub fn start_in(data: &Path, args: &[&str]) -> Self {
+        Self::try_start_in(data, args).unwrap_or_else(|output| panic!("the server did not start: {output}"))
+    }
+
+    /// The same, or what it wrote to stderr before it exited.
+    pub fn try_start_in(data: &Path, args: &[&str]) -> Result<Self, String> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let log_name =
+            format!("leasehold-log-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let log = std::env::temp_dir().join(log_name);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Some(addr) = line.trim().split("http://").nth(1) else {
+            child.wait().unwrap();
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            fs::remove_file(&log).ok();
+            return Err(output);
+        };
+        let addr = addr.parse().unwrap();
+        let args = args.iter().map(ToString::to_string).collect();
+        Ok(Self { child, addr, data: data.into(), args, log, _dir: None })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it logged so far.
+    pub fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().unwrap();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.pid().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// SIGTERM, and how it exited.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.child.wait().unwrap()
+    }
+
+    /// The same server again, on the same data, on a new port.
+    pub fn restart(&mut self) {
+        self.kill();
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let mut next = Self::start_in(&self.data, &args);
+        next._dir = self._dir.take();
+        *self = next;
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(self.addr)
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        self.client().request("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Reply {
+        self.client().request("POST", path, &[], body.as_bytes())
+    }
+
+    pub fn patch(&self, path: &str, body: &str) -> Reply {
+        self.client().request("PATCH", path, &[], body.as_bytes())
+    }
+
+    /// Makes a claim and gives its path back.
+    pub fn claim(&self, resource: &str, ttl: f64) -> String {
+        let body = serde_json::json!({ "resource": resource, "ttl": ttl }).to_string();
+        let reply = self.post("/v1/claims/", &body);
+        assert!(matches!(reply.status, 201 | 202), "{reply:?}");
+        reply.location_path()
+    }
+
+    /// A claim's status now.
+    pub fn status(&self, path: &str) -> String {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()["status"].as_str().unwrap().to_string()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- the server logged:\n{}---", self.logged());
+        }
+        fs::remove_file(&self.log).ok();
+    }
+}
+
+/// One keep-alive connection that speaks HTTP/1.1.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// A response.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Sends a request and reads its response.
+    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        self.send(method, path, headers, body);
+        self.read_reply(method).unwrap()
+    }
+
+    /// Sends a request; `read_reply` reads its response.
+    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head += "Host: leasehold.test\r\n";
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        if !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
+            head += &format!("Content-Length: {}\r\n", body.len());
+        }
+        self.send_raw(&[head.as_bytes(), b"\r\n", body].concat());
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// The connection itself.
+    pub fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Reads a response; an error if the connection ended or failed first.
+    pub fn read_reply(&mut self, method: &str) -> std::io::Result<Reply> {
+        let line = self.read_line()?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.read_line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').unwrap();
+            headers.push((name.to_ascii_lowercase(), value.trim().to_string()));
+        }
+        let mut reply = Reply { status, headers, body: Vec::new() };
+        let len = reply.header("content-length").map_or(0, |len| len.parse().unwrap());
+        if method != "HEAD" {
+            reply.body = vec![0; len];
+            self.stream.read_exact(&mut reply.body)?;
+        }
+        Ok(reply)
+    }
+
+    fn read_line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_string())
+    }
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The path of the `Location` header.
+    pub fn location_path(&self) -> String {
+        let location = self.header("location").unwrap_or_else(|| panic!("no Location: {self:?}"));
+        let after_scheme = location.split_once("://").unwrap().1;
+        after_scheme[after_scheme.find('/').unwrap()..].to_string()
+    }
+}
+
+/// Asks until the answer is yes.
+pub fn eventually(what: &str, mut question: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !question() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

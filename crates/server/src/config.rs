@@ -1,0 +1,178 @@
+//! The configuration of a node, validated.
+//!
+//! In:    flags, `LEASEHOLD_*` variables and a TOML file, merged by the command line in that order.
+//! Out:   [`Config`], whose every value can be used as it is.
+//! Never: guesses: what can't work is an error that names the setting and what to do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_core::{Settings, limits};
+use serde::Deserialize;
+
+/// What an operator may set; `None` means the default. Also the shape of the TOML file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
+    /// Address to listen on.
+    pub listen: Option<SocketAddr>,
+    /// Data directory.
+    pub data: Option<PathBuf>,
+    /// Allow an address that others can reach without access control.
+    pub insecure: Option<bool>,
+    /// Addresses of proxies whose `X-Forwarded-*` headers are believed.
+    pub trusted_proxies: Option<Vec<IpAddr>>,
+    /// Seconds that a promoted claim may leave its ttl unstarted.
+    pub pickup_grace: Option<f64>,
+    /// Finished claims that stay readable.
+    pub finished_max: Option<u64>,
+    /// Waiting claims on one resource.
+    pub queue_len_max: Option<u64>,
+    /// Held and waiting claims of one owner.
+    pub claims_per_owner_max: Option<u64>,
+    /// Held and waiting claims of one namespace.
+    pub claims_per_namespace_max: Option<u64>,
+    /// Held and waiting claims in all.
+    pub claims_max: Option<u64>,
+    /// Connections at a time.
+    pub connections_max: Option<usize>,
+    /// Mebibytes of log after which a snapshot is taken.
+    pub snapshot_log_mib: Option<u64>,
+}
+
+/// A node's configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Data directory.
+    pub data: PathBuf,
+    /// Proxies whose `X-Forwarded-*` headers are believed.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// What travels in the log.
+    pub settings: Settings,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Bytes of log after which a snapshot is taken.
+    pub snapshot_log_bytes: u64,
+    /// How long a client may take to send a request's headers, or keep an idle connection.
+    pub header_timeout: Duration,
+    /// How long a client may take to send a request's body.
+    pub body_timeout: Duration,
+}
+
+/// A setting that can't work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {problem}")]
+pub struct ConfigError {
+    /// Its name, as in the TOML file.
+    pub setting: &'static str,
+    /// What is wrong and what to do.
+    pub problem: String,
+}
+
+impl Options {
+    /// Reads a TOML file's text.
+    pub fn from_toml(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// These options, and those of `other` where these are silent.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            data: self.data.or(other.data),
+            insecure: self.insecure.or(other.insecure),
+            trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            pickup_grace: self.pickup_grace.or(other.pickup_grace),
+            finished_max: self.finished_max.or(other.finished_max),
+            queue_len_max: self.queue_len_max.or(other.queue_len_max),
+            claims_per_owner_max: self.claims_per_owner_max.or(other.claims_per_owner_max),
+            claims_per_namespace_max: self.claims_per_namespace_max.or(other.claims_per_namespace_max),
+            claims_max: self.claims_max.or(other.claims_max),
+            connections_max: self.connections_max.or(other.connections_max),
+            snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
+        }
+    }
+
+    /// Checks everything and fills in the defaults.
+    pub fn validate(self) -> Result<Config, ConfigError> {
+        let listen = self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4080)));
+        if !listen.ip().is_loopback() && !self.insecure.unwrap_or(false) {
+            let problem = format!(
+                "{listen} can be reached from other machines, and nothing says who may do what there: listen on \
+                 127.0.0.1, or say --insecure if whoever can reach that address may take and break every lock"
+            );
+            return Err(ConfigError { setting: "listen", problem });
+        }
+        let at_least_one = |setting, value: Option<u64>, default| match value {
+            Some(0) => Err(ConfigError { setting, problem: "must be at least 1".into() }),
+            value => Ok(value.unwrap_or(default)),
+        };
+        let settings = Settings {
+            finished_max: self.finished_max.unwrap_or(limits::FINISHED_MAX_DEFAULT),
+            queue_len_max: self.queue_len_max.unwrap_or(limits::QUEUE_LEN_MAX_DEFAULT),
+            claims_per_owner_max: at_least_one(
+                "claims-per-owner-max",
+                self.claims_per_owner_max,
+                limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
+            )?,
+            claims_per_namespace_max: at_least_one(
+                "claims-per-namespace-max",
+                self.claims_per_namespace_max,
+                limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
+            )?,
+            claims_max: at_least_one("claims-max", self.claims_max, limits::CLAIMS_MAX_DEFAULT)?,
+            pickup_grace_us: pickup_grace_us(self.pickup_grace)?,
+        };
+        let connections_max =
+            at_least_one("connections-max", self.connections_max.map(|n| n as u64), 16_000)?;
+        Ok(Config {
+            listen,
+            data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
+            trusted_proxies: self.trusted_proxies.unwrap_or_default(),
+            settings,
+            connections_max: connections_max as usize,
+            snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
+            header_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+        })
+    }
+}
+
+fn pickup_grace_us(seconds: Option<f64>) -> Result<u64, ConfigError> {
+    match seconds {
+        None => Ok(0),
+        Some(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok((seconds * 1e6).round() as u64),
+        Some(_) => Err(ConfigError {
+            setting: "pickup-grace",
+            problem: "must be a number of seconds from 0 to 86400".into(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_address_is_refused_unless_insecure() {
+        let open = Options { listen: Some(([0, 0, 0, 0], 4080).into()), ..Options::default() };
+        assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
+        assert!(Options { insecure: Some(true), ..open }.validate().is_ok());
+    }
+
+    #[test]
+    fn a_file_is_read_and_flags_go_before_it() {
+        let file = Options::from_toml("listen = \"127.0.0.1:5000\"\npickup-grace = 1.5\n").unwrap();
+        let flags = Options { listen: Some(([127, 0, 0, 1], 6000).into()), ..Options::default() };
+        let config = flags.or(file).validate().unwrap();
+        assert_eq!((config.listen.port(), config.settings.pickup_grace_us), (6000, 1_500_000));
+    }
+
+    #[test]
+    fn an_unknown_setting_is_named() {
+        assert!(Options::from_toml("lissten = 1").unwrap_err().contains("lissten"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Lists of claims: filters, pages, and the way to the next page.
+//!
+//! In:    `GET /v1/claims/?...`. Out: a JSON array in order of creation, `Link: rel="next"` where there is more.
+//! Never: holds the table for long: it reads a few thousand claims at a time and lets writers pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, LINK};
+use hyper::{Request, StatusCode};
+use leasehold_core::table::{ListFilter, ListPage};
+use leasehold_core::{Command, Status};
+
+use super::parse::mistaken;
+use super::render;
+use crate::http::problem::engine_problem;
+use crate::http::query::{pairs, parse_seconds};
+use crate::http::request::Connection;
+use crate::http::server::App;
+use crate::http::time::parse_instant;
+use crate::http::{Response, json};
+
+const LIMIT_DEFAULT: usize = 100;
+const LIMIT_MAX: usize = 1000;
+/// Claims looked at while the table can't be written.
+const CLAIMS_PER_LOOK: usize = 4096;
+
+struct ListQuery {
+    filter: ListFilter,
+    limit: usize,
+    offset: u64,
+}
+
+pub(super) async fn list(
+    app: &App,
+    connection: &Connection,
+    request: &Request<Incoming>,
+) -> Result<Response, Response> {
+    let query = parse(request.uri().query())?;
+    let page = read(app, &query).await?;
+    let base_url = connection.base_url(request.headers());
+    let mut body = Vec::with_capacity(2 + page.views.len() * 512);
+    body.push(b'[');
+    for (i, view) in page.views.iter().enumerate() {
+        body.extend_from_slice(if i == 0 { b"" } else { b",\n " });
+        render::detail(&mut body, view, &base_url);
+    }
+    body.extend_from_slice(b"]\n");
+    let mut response = json(StatusCode::OK, body);
+    if page.more {
+        let link = next_link(request.uri().query(), &base_url, &query);
+        if let Ok(link) = HeaderValue::from_str(&link) {
+            response.headers_mut().insert(LINK, link);
+        }
+    }
+    Ok(response)
+}
+
+/// Reads a page, again if something on it had outlived its deadline and had to be ended first.
+async fn read(app: &App, query: &ListQuery) -> Result<ListPage, Response> {
+    let engine = &app.engine;
+    let failed = |error| engine_problem(&error);
+    if engine.read(|table, now_us| table.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)) {
+        engine.submit(Command::Tick).await.map_err(failed)?;
+    }
+    loop {
+        let mut page = ListPage::new(query.offset, query.limit);
+        let mut unsettled = BTreeSet::new();
+        while !page.done {
+            engine.read(|table, now_us| table.list(&query.filter, &mut page, now_us, CLAIMS_PER_LOOK));
+            tokio::task::yield_now().await;
+        }
+        engine.read(|table, now_us| {
+            let views = page.views.iter().filter(|view| table.is_unsettled(&view.claim, now_us));
+            unsettled.extend(views.map(|view| view.claim.resource.clone()));
+        });
+        if unsettled.is_empty() {
+            return Ok(page);
+        }
+        let resources: Vec<Arc<str>> = unsettled.into_iter().collect();
+        engine.submit(Command::Settle { resources }).await.map_err(failed)?;
+    }
+}
+
+fn parse(query: Option<&str>) -> Result<ListQuery, Response> {
+    let mut list = ListQuery { filter: ListFilter::default(), limit: LIMIT_DEFAULT, offset: 0 };
+    let mut mistakes = BTreeMap::new();
+    for (name, value) in pairs(query) {
+        if let Err(mistake) = set(&mut list, &name, &value) {
+            mistakes.insert(name.into_owned(), mistake);
+        }
+    }
+    if mistakes.is_empty() { Ok(list) } else { Err(mistaken(&mistakes)) }
+}
+
+fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
+    let filter = &mut list.filter;
+    let seconds = || parse_seconds(value).map(Some).ok_or("must be a number of seconds, 0 or more");
+    let instant = || parse_instant(value).map(Some).ok_or("must be an RFC 3339 time or unix seconds");
+    match name {
+        "resource" if value.is_empty() => return Err("must not be empty".into()),
+        "resource" => filter.resource = Some(value.into()),
+        "status" => {
+            let names = Status::ALL.map(Status::as_str).join(", ");
+            filter.status = Some(Status::from_name(value).ok_or(format!("must be one of {names}"))?);
+        }
+        "minimum_ttl" => filter.ttl_us.0 = seconds()?,
+        "maximum_ttl" => filter.ttl_us.1 = seconds()?,
+        "minimum_created" => filter.created_wall_us.0 = instant()?,
+        "maximum_created" => filter.created_wall_us.1 = instant()?,
+        "minimum_active_duration" => filter.active_us.0 = seconds()?,
+        "maximum_active_duration" => filter.active_us.1 = seconds()?,
+        "minimum_waiting_duration" => filter.waiting_us.0 = seconds()?,
+        "maximum_waiting_duration" => filter.waiting_us.1 = seconds()?,
+        "offset" => list.offset = value.parse().map_err(|_| "must be a whole number, 0 or more")?,
+        "limit" => {
+            let limit = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+            list.limit = limit.ok_or(format!("must be a whole number from 1 to {LIMIT_MAX}"))?;
+        }
+        _ => {
+            return Err(
+                "unknown filter; there are resource, status, limit, offset, and minimum_ and maximum_ \
+                        of active_duration, created, ttl, waiting_duration"
+                    .into(),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn next_link(query: Option<&str>, base_url: &str, list: &ListQuery) -> String {
+    let mut next = form_urlencoded::Serializer::new(String::new());
+    next.extend_pairs(pairs(query).filter(|(name, _)| name != "offset" && name != "limit"));
+    next.append_pair("limit", &list.limit.to_string());
+    next.append_pair("offset", &(list.offset + list.limit as u64).to_string());
+    format!("<{base_url}/v1/claims/?{}>; rel=\"next\"", next.finish())
+}

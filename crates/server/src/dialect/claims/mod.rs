@@ -1,0 +1,262 @@
+//! The claims dialect, the native API: `/v1/claims/` and `/v1/renewals`.
+//!
+//! In:    POST, PATCH, PUT and GET of claims. Out: commands, and the table's answers as JSON.
+//! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
+
+mod list;
+mod parse;
+mod render;
+mod wait;
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
+use hyper::{Method, Request, StatusCode};
+use leasehold_core::{
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+};
+
+use self::parse::{ClaimBody, Patch};
+use crate::engine::{EngineError, Settled};
+use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
+use crate::http::request::{Connection, read_body};
+use crate::http::server::App;
+use crate::http::{Response, empty, json};
+
+/// Largest body of a request: the largest user data, in JSON, and room for the rest.
+const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
+/// Largest body of a request for many renewals: 10,000 ids and then some.
+const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
+
+/// `/v1/claims/`.
+pub async fn collection(app: &Arc<App>, connection: &Connection, request: Request<Incoming>) -> Response {
+    match *request.method() {
+        Method::POST => post(app, connection, request).await.unwrap_or_else(|refusal| refusal),
+        Method::GET | Method::HEAD => {
+            list::list(app, connection, &request).await.unwrap_or_else(|refusal| refusal)
+        }
+        _ => method_not_allowed("GET, HEAD, POST"),
+    }
+}
+
+/// `/v1/claims/<id>/`. What is no id at all is a claim that does not exist.
+pub async fn item(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    id: Option<ClaimId>,
+) -> Response {
+    let method = request.method();
+    if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(method) {
+        return method_not_allowed("GET, HEAD, PATCH, PUT");
+    }
+    let Some(id) = id else { return unknown_claim() };
+    let answer = match *method {
+        Method::GET | Method::HEAD => get(app, connection, &request, id).await,
+        _ => update(app, connection, request, id).await,
+    };
+    answer.unwrap_or_else(|refusal| refusal)
+}
+
+async fn post(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+) -> Result<Response, Response> {
+    let wait = parse::wait_parameter(request.uri().query())?;
+    let (head, body) = request.into_parts();
+    let owner = connection.client(&head.headers);
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let ClaimBody { resource, ttl_us, data } = parse::claim_body(&body)?;
+    let idempotency = parse::idempotency(&head.headers, &owner, &resource, ttl_us, data.as_ref())?;
+    let id = ClaimId::from_u128(rand::random());
+    let keyed = idempotency.is_some();
+    let new =
+        NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency };
+    let outcome = match wait {
+        None => app.engine.submit(Command::Claim(new)).await,
+        Some(wait) => wait::claim(app, new, wait, keyed).await,
+    };
+    let base_url = connection.base_url(&head.headers);
+    match outcome.map_err(|error| engine_problem(&error))? {
+        Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view) => {
+            Ok(created(&view, &base_url))
+        }
+        Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// 201 for a claim that holds, 202 for one that waits, 200 for one that a retried request finds over.
+fn created(view: &View, base_url: &str) -> Response {
+    let status = match view.claim.status {
+        Status::Active => StatusCode::CREATED,
+        Status::Waiting => StatusCode::ACCEPTED,
+        _ => StatusCode::OK,
+    };
+    let mut response = detail(status, view, base_url);
+    if let Ok(url) = HeaderValue::from_str(&render::url(base_url, view.claim.id)) {
+        response.headers_mut().insert(LOCATION, url);
+    }
+    response
+}
+
+async fn get(
+    app: &App,
+    connection: &Connection,
+    request: &Request<Incoming>,
+    id: ClaimId,
+) -> Result<Response, Response> {
+    parse::no_parameters(request.uri().query())?;
+    let base_url = connection.base_url(request.headers());
+    let view = look_at(app, id).await.map_err(|error| engine_problem(&error))?;
+    Ok(view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url)))
+}
+
+/// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
+async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
+    let view = app
+        .engine
+        .read_settled(|table, now_us| match table.claim_view(id, now_us) {
+            Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
+            view => Settled::Yes(view),
+        })
+        .await?;
+    match view {
+        Some(view) if view.claim.unpicked => match app.engine.submit(Command::Activate { id }).await? {
+            Outcome::Active(view) => Ok(Some(*view)),
+            Outcome::Rejected(Rejection::Final(view)) => Ok(Some(*view)),
+            _ => Ok(Some(view)),
+        },
+        view => Ok(view),
+    }
+}
+
+async fn update(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    id: ClaimId,
+) -> Result<Response, Response> {
+    let wait = parse::wait_parameter(request.uri().query())?;
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let patch = parse::patch(&body, head.method == Method::PUT)?;
+    let base_url = connection.base_url(&head.headers);
+    let outcome = match (&patch, wait) {
+        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => {
+            wait::activate(app, id, &patch, wait).await
+        }
+        _ => app.engine.submit(command(id, &patch, &head.headers)).await,
+    };
+    match outcome.map_err(|error| engine_problem(&error))? {
+        Outcome::Active(view) | Outcome::Renewed(view) => Ok(detail(StatusCode::OK, &view, &base_url)),
+        Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
+        Outcome::Rejected(Rejection::Unknown(_)) => Err(unknown_claim()),
+        Outcome::Rejected(Rejection::Final(view)) => Err(render::final_status(&patch, &view)),
+        Outcome::Rejected(Rejection::Waiting(view)) => Err(still_waiting(app, &patch, &view, &base_url)),
+        Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn command(id: ClaimId, patch: &Patch, headers: &HeaderMap) -> Command {
+    let target = Target::Claim(id);
+    let guard = Guard::default();
+    let finish = |ending| Command::Finish {
+        target: Target::Claim(id),
+        guard: Guard::default(),
+        ending,
+        reason: parse::reason(headers),
+        purge_data: false,
+    };
+    match patch {
+        Patch::Activate => Command::Activate { id },
+        Patch::Ttl(ttl_us) | Patch::ActivateWithTtl(ttl_us) => {
+            Command::Renew { target, guard, ttl_us: Some(*ttl_us), data: None }
+        }
+        Patch::Finish(ending) => finish(*ending),
+    }
+}
+
+/// A waiting claim can't be activated while another holds (409), nor renewed or released at all (400).
+fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str) -> Response {
+    match patch {
+        Patch::Activate | Patch::ActivateWithTtl(_) => {
+            let holder = app.engine.read(|table, now_us| table.holder_view(&view.claim.resource, now_us));
+            json(StatusCode::CONFLICT, render::conflict(view, holder.as_ref(), base_url))
+        }
+        Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),
+        Patch::Finish(Ending::Released) => {
+            parse::bad("status", "a waiting claim holds nothing to release: use 'withdrawn' or 'aborted'")
+        }
+        Patch::Finish(_) => unexpected(&Outcome::Done),
+    }
+}
+
+/// `/v1/renewals`: starts the ttls of many claims anew in one request, answered claim by claim.
+pub async fn renewals(app: &Arc<App>, _connection: &Connection, request: Request<Incoming>) -> Response {
+    if request.method() != Method::POST {
+        return method_not_allowed("POST");
+    }
+    renew_many(app, request).await.unwrap_or_else(|refusal| refusal)
+}
+
+async fn renew_many(app: &App, request: Request<Incoming>) -> Result<Response, Response> {
+    parse::no_parameters(request.uri().query())?;
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;
+    let (ids, ttl_us) = parse::renewals(&body)?;
+    let known = ids.iter().flatten().map(|id| Command::Renew {
+        target: Target::Claim(*id),
+        guard: Guard::default(),
+        ttl_us,
+        data: None,
+    });
+    let outcomes = app.engine.submit_many(known.collect()).await.map_err(|error| engine_problem(&error))?;
+    Ok(json(StatusCode::OK, render::renewals(&ids, outcomes)))
+}
+
+fn detail(status: StatusCode, view: &View, base_url: &str) -> Response {
+    let mut body = Vec::with_capacity(640);
+    render::detail(&mut body, view, base_url);
+    body.push(b'\n');
+    let mut response = json(status, body);
+    if view.claim.token > 0 {
+        response.headers_mut().insert("leasehold-token", HeaderValue::from(view.claim.token));
+    }
+    response
+}
+
+fn unknown_claim() -> Response {
+    not_found("there is no such claim, or it has been over for so long that it was forgotten")
+}
+
+/// Limits, and keys that were used before.
+fn rejected(rejection: &Rejection, base_url: &str) -> Response {
+    let (status, kind) = match rejection {
+        Rejection::KeyReused(id) => {
+            let detail = format!("{rejection}: {}", render::url(base_url, *id));
+            return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
+        }
+        Rejection::QueueFull(_) => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
+        Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
+        Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
+        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
+        _ => (StatusCode::CONFLICT, "rejected"),
+    };
+    let mut response = problem(status, kind, &rejection.to_string());
+    response.headers_mut().insert(hyper::header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
+fn unexpected(outcome: &Outcome) -> Response {
+    tracing::error!(%outcome, "the table gave an answer that the claims dialect can't render");
+    problem(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "bug",
+        "the answer can't be rendered; the change may have happened",
+    )
+}

@@ -1,0 +1,96 @@
+//! Long-polls: `?wait=SECONDS` holds a response until the claim is active, over, or the time is up.
+//!
+//! In:    a command and how long to wait. Out: the outcome as it is then.
+//! Never: leaves a claim behind that nobody can know of: a POST without an idempotency key whose client goes away
+//!        while it waits takes its claim back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
+
+use super::parse::Patch;
+use super::{command, look_at};
+use crate::engine::{Engine, EngineError};
+use crate::http::server::App;
+use crate::publish::Waiter;
+
+/// Claims, and waits for the claim's turn.
+pub(super) async fn claim(
+    app: &Arc<App>,
+    new: NewClaim,
+    wait: Duration,
+    keyed: bool,
+) -> Result<Outcome, EngineError> {
+    let id = new.id;
+    let waiter = app.engine.publisher().wait_for(id);
+    let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
+    let outcome = match app.engine.submit(Command::Claim(new)).await? {
+        Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait).await?)),
+        // A retried request waits for the claim of the first one.
+        Outcome::Existing(view) if view.claim.status == Status::Waiting => {
+            let waiter = app.engine.publisher().wait_for(view.claim.id);
+            Outcome::Existing(Box::new(turn(app, waiter, *view, wait).await?))
+        }
+        outcome => outcome,
+    };
+    unheard.claim = None;
+    Ok(outcome)
+}
+
+/// Waits for the turn of a claim that was made before.
+pub(super) async fn activate(
+    app: &Arc<App>,
+    id: ClaimId,
+    patch: &Patch,
+    wait: Duration,
+) -> Result<Outcome, EngineError> {
+    let waiter = app.engine.publisher().wait_for(id);
+    let again = || app.engine.submit(command(id, patch, &hyper::HeaderMap::new()));
+    match again().await? {
+        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait).await? {
+            view if view.claim.status == Status::Waiting => {
+                Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
+            }
+            _ => again().await,
+        },
+        outcome => Ok(outcome),
+    }
+}
+
+/// Waits until it is the claim's turn, it is over, the time is up, or the node stops; then tells how it is.
+async fn turn(app: &App, mut waiter: Waiter, view: View, wait: Duration) -> Result<View, EngineError> {
+    let mut stopping = app.stopping.clone();
+    let until = tokio::time::Instant::now() + wait;
+    tokio::select! {
+        () = waiter.woken() => {}
+        () = tokio::time::sleep_until(until) => {}
+        _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
+    }
+    Ok(look_at(app, view.claim.id).await?.unwrap_or(view))
+}
+
+/// Takes a claim back whose response can't reach anyone: hyper drops the request when its connection is gone.
+struct Unheard {
+    engine: Arc<Engine>,
+    claim: Option<ClaimId>,
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        let Some(id) = self.claim else { return };
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            let finish = Command::Finish {
+                target: Target::Claim(id),
+                guard: Guard::default(),
+                ending: Ending::Withdrawn,
+                reason: Some("its client went away while it waited".into()),
+                purge_data: false,
+            };
+            if let Err(error) = engine.submit(finish).await {
+                tracing::warn!(claim = %id, %error, "a claim that nobody waits for could not be withdrawn");
+            }
+        });
+    }
+}

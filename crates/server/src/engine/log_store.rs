@@ -1,0 +1,271 @@
+//! openraft's log on top of the write-ahead log: entries become bytes and back.
+//!
+//! In:    entries, votes, truncations and purges from openraft. Out: the same to `wal/`, and recent entries from memory.
+//! Never: keeps more than a few megabytes of the log in memory: what is older is read back from disk.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, Range, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use openraft::{EntryPayload, OptionalSend};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use super::types::{Entry, LogId, TypeConfig, Vote};
+use super::wal::{Record, Wal, WalError, WalOptions};
+
+/// The format of an entry's bytes, their first one. Older formats stay readable.
+const ENTRY_FORMAT: u8 = 1;
+/// Encoded entries kept in memory: far more than are ever between append and apply.
+const CACHE_BYTES_MAX: usize = 4 << 20;
+
+/// The log of one node. Clones share it.
+#[derive(Clone)]
+pub struct LogStore {
+    wal: Wal,
+    state: Arc<Mutex<State>>,
+}
+
+/// What openraft asks for without waiting for the disk.
+#[derive(Default)]
+struct State {
+    vote: Option<Vote>,
+    committed: Option<LogId>,
+    purged: Option<LogId>,
+    last: Option<LogId>,
+    /// The newest entries, consecutive, with their encoded sizes.
+    cache: VecDeque<(Entry, usize)>,
+    cache_bytes: usize,
+}
+
+impl LogStore {
+    /// Opens the log in `dir`.
+    pub fn open(dir: &Path, options: WalOptions) -> Result<Self, WalError> {
+        let (wal, found) = Wal::open(dir, options)?;
+        let undecodable =
+            |error: io::Error| WalError::Io { doing: "decode the log in", path: dir.into(), source: error };
+        let mut state = State {
+            vote: found.vote.as_deref().map(decode).transpose().map_err(undecodable)?,
+            committed: found.committed.as_deref().map(decode).transpose().map_err(undecodable)?,
+            purged: found.purged.as_ref().map(|(_, id)| decode(id)).transpose().map_err(undecodable)?,
+            ..State::default()
+        };
+        state.last = match found.entries.is_empty() {
+            true => state.purged,
+            false => {
+                let last = wal.read(found.entries.end - 1..found.entries.end).map_err(undecodable)?;
+                let (_, bytes) = last.first().ok_or_else(|| undecodable(missing(found.entries.end - 1)))?;
+                Some(decode_entry(bytes).map_err(undecodable)?.log_id)
+            }
+        };
+        Ok(Self { wal, state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// The log on disk.
+    pub fn wal(&self) -> &Wal {
+        &self.wal
+    }
+
+    async fn write(&self, record: Record) -> io::Result<()> {
+        let (done, synced) = oneshot::channel();
+        self.wal.append(vec![record], move |result| {
+            done.send(result).ok();
+        });
+        synced.await.map_err(io::Error::other)?
+    }
+}
+
+impl State {
+    fn push(&mut self, entry: Entry, bytes: usize) {
+        self.last = Some(entry.log_id);
+        self.cache.push_back((entry, bytes));
+        self.cache_bytes += bytes;
+    }
+
+    /// Forgets the oldest entries beyond the limit, unless they are not on disk yet.
+    fn trim(&mut self, written_upto: Option<u64>) {
+        while self.cache_bytes > CACHE_BYTES_MAX
+            && let Some((entry, bytes)) = self.cache.front()
+            && Some(entry.log_id.index) <= written_upto
+        {
+            self.cache_bytes -= bytes;
+            self.cache.pop_front();
+        }
+    }
+
+    fn cache_range(&self) -> Range<u64> {
+        let first = self.cache.front().map_or(0, |(entry, _)| entry.log_id.index);
+        first..first + self.cache.len() as u64
+    }
+
+    fn drop_cached(&mut self, gone: impl Fn(u64) -> bool) {
+        self.cache.retain(|(entry, _)| !gone(entry.log_id.index));
+        self.cache_bytes = self.cache.iter().map(|(_, bytes)| bytes).sum();
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end + 1,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let (cached, older_end) = {
+            let state = self.state.lock();
+            let cache = state.cache_range();
+            let skip = start.saturating_sub(cache.start) as usize;
+            let take = end.min(cache.end).saturating_sub(start.max(cache.start)) as usize;
+            let cached: Vec<Entry> =
+                state.cache.iter().skip(skip).take(take).map(|(e, _)| e.clone()).collect();
+            (cached, end.min(if state.cache.is_empty() { u64::MAX } else { cache.start }))
+        };
+        if start >= older_end {
+            return Ok(cached);
+        }
+        let wal = self.wal.clone();
+        let older = tokio::task::spawn_blocking(move || {
+            wal.read(start..older_end)?
+                .iter()
+                .map(|(_, bytes)| decode_entry(bytes))
+                .collect::<io::Result<Vec<_>>>()
+        });
+        let mut entries = older.await.map_err(io::Error::other)??;
+        entries.extend(cached);
+        Ok(entries)
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.state.lock().vote)
+    }
+
+    /// A start reads the whole log; in pieces, so that memory stays bounded.
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        self.try_get_log_entries(start..end.min(start + 256)).await
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        let state = self.state.lock();
+        Ok(LogState { last_purged_log_id: state.purged, last_log_id: state.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        self.write(Record::Vote(encode(vote)?)).await?;
+        self.state.lock().vote = Some(*vote);
+        Ok(())
+    }
+
+    /// Without a sync: after a crash the log's own tail tells what was committed, this only saves time.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        if let Some(committed) = committed {
+            self.wal.save_committed(encode(&committed)?);
+        }
+        self.state.lock().committed = committed;
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        Ok(self.state.lock().committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut records = Vec::with_capacity(2);
+        {
+            let mut state = self.state.lock();
+            state.trim(self.wal.written_upto());
+            for entry in entries {
+                let payload = encode_entry(&entry)?;
+                let index = entry.log_id.index;
+                state.push(entry, payload.len());
+                records.push(Record::Entry { index, payload });
+            }
+        }
+        self.wal.append(records, move |result| callback.io_completed(result));
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last_kept: Option<LogId>) -> io::Result<()> {
+        let from = last_kept.map_or(0, |id| id.index + 1);
+        if self.state.lock().last.is_none_or(|last| last.index < from) {
+            return Ok(());
+        }
+        {
+            let mut state = self.state.lock();
+            state.drop_cached(|index| index >= from);
+            state.last = last_kept.or(state.purged);
+        }
+        self.write(Record::TruncateFrom(from)).await
+    }
+
+    async fn purge(&mut self, upto: LogId) -> io::Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.drop_cached(|index| index <= upto.index);
+            state.purged = Some(upto);
+            state.last = state.last.max(Some(upto));
+        }
+        self.write(Record::PurgeUpto { index: upto.index, payload: encode(&upto)? }).await
+    }
+}
+
+fn encode(value: &impl Serialize) -> io::Result<Bytes> {
+    postcard::to_stdvec(value).map(Bytes::from).map_err(io::Error::other)
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// `format, log id, payload`.
+fn encode_entry(entry: &Entry) -> io::Result<Bytes> {
+    let bytes = postcard::to_extend(&(entry.log_id, &entry.payload), vec![ENTRY_FORMAT]);
+    bytes.map(Bytes::from).map_err(io::Error::other)
+}
+
+fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
+    match bytes.split_first() {
+        Some((&ENTRY_FORMAT, rest)) => {
+            let (log_id, payload): (LogId, EntryPayload<_, _, _>) = decode(rest)?;
+            Ok(Entry { log_id, payload })
+        }
+        format => {
+            let found = format.map_or(0, |(format, _)| *format);
+            let message = format!(
+                "a log entry has format {found}, and this version reads formats up to {ENTRY_FORMAT}: start the \
+                 version that wrote it, or a newer one"
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidData, message))
+        }
+    }
+}
+
+fn missing(index: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("entry {index} is missing"))
+}

@@ -1,0 +1,189 @@
+//! Snapshots on disk: one file, written beside the old one and renamed when it is safe.
+//!
+//! In:    a frozen table and what raft knows about it. Out: the newest complete file, and the table in it.
+//! Never: leaves a half-written file under its final name, and never loads one that does not check out.
+//!
+//! Layout: magic, then frames of `length u32, crc32 u32, bytes`: the raft metadata first, then the table's
+//! chunks, then an empty frame. Numbers are little-endian.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::Table;
+use leasehold_core::table::{Frozen, Restorer};
+
+use super::types::SnapshotMeta;
+
+/// The first bytes of every snapshot file; the last one is the format of this framing.
+const MAGIC: &[u8; 8] = b"LHSNAP\0\x01";
+/// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
+const CHUNK_LEN_MAX: u32 = 64 << 20;
+
+/// A complete snapshot on this node's disk.
+#[derive(Debug, Clone)]
+pub struct SnapshotFile {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Writes a snapshot and removes the older ones.
+pub fn write(dir: &Path, meta: &SnapshotMeta, frozen: &Frozen) -> io::Result<SnapshotFile> {
+    place(dir, meta, |partial| write_file(partial, meta, frozen))
+}
+
+/// Takes a snapshot that came from elsewhere into this folder and removes the older ones.
+pub fn adopt(dir: &Path, meta: &SnapshotMeta, from: &Path) -> io::Result<SnapshotFile> {
+    if from.parent() == Some(dir) {
+        keep_only(dir, from)?;
+        return Ok(SnapshotFile { path: from.into() });
+    }
+    place(dir, meta, |partial| {
+        fs::copy(from, partial)?;
+        File::open(partial)?.sync_all()
+    })
+}
+
+/// Fills a file under a passing name, and gives it its own once it is safe.
+fn place(
+    dir: &Path,
+    meta: &SnapshotMeta,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<SnapshotFile> {
+    let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));
+    let path = dir.join(format!("{term:010}-{index:020}.snapshot"));
+    let partial = path.with_extension("partial");
+    let result = fill(&partial).and_then(|()| {
+        fs::rename(&partial, &path)?;
+        File::open(dir)?.sync_all()?;
+        keep_only(dir, &path)
+    });
+    if result.is_err() {
+        fs::remove_file(&partial).ok();
+    }
+    result.map(|()| SnapshotFile { path })
+}
+
+fn write_file(path: &Path, meta: &SnapshotMeta, frozen: &Frozen) -> io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    file.write_all(MAGIC)?;
+    write_frame(&mut file, &postcard::to_stdvec(meta).map_err(io::Error::other)?)?;
+    for chunk in frozen.chunks() {
+        write_frame(&mut file, &chunk)?;
+    }
+    write_frame(&mut file, &[])?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+fn write_frame(file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    file.write_all(&crc32fast::hash(bytes).to_le_bytes())?;
+    file.write_all(bytes)
+}
+
+/// Reads a snapshot whole.
+pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Table)> {
+    let mut reader = FrameReader::open(path)?;
+    let meta = reader.meta()?;
+    let mut restorer = Restorer::default();
+    loop {
+        let offset = reader.offset;
+        let chunk = reader.frame()?;
+        if chunk.is_empty() {
+            break;
+        }
+        restorer.push(chunk).map_err(|error| corrupt(path, offset, &error.to_string()))?;
+    }
+    let table = restorer.finish().map_err(|error| corrupt(path, reader.offset, &error.to_string()))?;
+    Ok((meta, table))
+}
+
+/// The newest complete snapshot and what raft knows about it.
+pub fn newest(dir: &Path) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
+    let Some(path) = files(dir, "snapshot")?.pop() else { return Ok(None) };
+    let meta = FrameReader::open(&path)?.meta()?;
+    Ok(Some((meta, SnapshotFile { path })))
+}
+
+/// Removes every snapshot but this one.
+fn keep_only(dir: &Path, path: &Path) -> io::Result<()> {
+    for other in files(dir, "snapshot")? {
+        if other != path {
+            fs::remove_file(other)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder, and removes what a crash left half-written.
+pub fn clean(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    for partial in files(dir, "partial")? {
+        fs::remove_file(partial)?;
+    }
+    Ok(())
+}
+
+/// The files with this ending, sorted by name: term and index are padded, so the newest is last.
+fn files(dir: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == ending) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+struct FrameReader {
+    path: PathBuf,
+    file: BufReader<File>,
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+impl FrameReader {
+    fn open(path: &Path) -> io::Result<Self> {
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        let mut magic = [0; 8];
+        file.read_exact(&mut magic).map_err(|_| corrupt(path, 0, "it is shorter than its header"))?;
+        if &magic != MAGIC {
+            return Err(corrupt(path, 0, "it does not start as a snapshot of this version does"));
+        }
+        Ok(Self { path: path.into(), file, offset: 8, buffer: Vec::new() })
+    }
+
+    fn meta(&mut self) -> io::Result<SnapshotMeta> {
+        let (path, offset) = (self.path.clone(), self.offset);
+        postcard::from_bytes(self.frame()?).map_err(|error| corrupt(&path, offset, &error.to_string()))
+    }
+
+    fn frame(&mut self) -> io::Result<&[u8]> {
+        let mut head = [0; 8];
+        self.file.read_exact(&mut head).map_err(|_| corrupt(&self.path, self.offset, "it ends too early"))?;
+        let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let (len, crc) = (word(0), word(4));
+        if len > CHUNK_LEN_MAX {
+            return Err(corrupt(&self.path, self.offset, "a length is impossible"));
+        }
+        self.buffer.resize(len as usize, 0);
+        let read = self.file.read_exact(&mut self.buffer);
+        read.map_err(|_| corrupt(&self.path, self.offset, "it ends too early"))?;
+        if crc32fast::hash(&self.buffer) != crc {
+            return Err(corrupt(&self.path, self.offset, "a checksum does not match"));
+        }
+        self.offset += 8 + u64::from(len);
+        Ok(&self.buffer)
+    }
+}
+
+fn corrupt(path: &Path, offset: u64, why: &str) -> io::Error {
+    let message = format!(
+        "the snapshot {} is damaged at byte {offset}: {why}. Nothing was changed. Restore the data directory from \
+         a backup, or start this node with an empty one and let it copy the others",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

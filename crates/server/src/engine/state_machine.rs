@@ -1,0 +1,160 @@
+//! The state machine: committed entries go into the table, outcomes and events come out.
+//!
+//! In:    entries from openraft, in log order. Out: outcomes to the proposer's callback, events to `publish.rs`,
+//!        snapshots to `snapshot_file.rs`.
+//! Never: decides about locks; that is the table's.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{Stream, StreamExt};
+use leasehold_core::Table;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend};
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+use super::snapshot_file::{self, SnapshotFile};
+use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::publish::Publisher;
+
+type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
+
+/// "Nothing is due, ever", in [`Shared::earliest_deadline_us`].
+pub const NO_DEADLINE: u64 = u64::MAX;
+
+/// What the state machine shares with readers and with the ticker.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// The table. Written by `apply` alone.
+    pub table: RwLock<Table>,
+    /// When the table next has something to end by itself.
+    pub earliest_deadline_us: AtomicU64,
+    /// Told when that moved to an earlier instant.
+    pub deadline_moved: Notify,
+    /// Index of the last applied entry.
+    pub applied_index: AtomicU64,
+}
+
+/// The table behind openraft's interface.
+pub struct StateMachine {
+    shared: Arc<Shared>,
+    publisher: Arc<Publisher>,
+    snapshot_dir: PathBuf,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+impl StateMachine {
+    /// An empty table, and the folder where its snapshots are.
+    pub fn new(shared: Arc<Shared>, publisher: Arc<Publisher>, snapshot_dir: PathBuf) -> io::Result<Self> {
+        snapshot_file::clean(&snapshot_dir)?;
+        shared.earliest_deadline_us.store(NO_DEADLINE, Ordering::Release);
+        Ok(Self { shared, publisher, snapshot_dir, applied: None, membership: StoredMembership::default() })
+    }
+
+    fn note_deadline(shared: &Shared, table: &Table) {
+        let earliest_us = table.earliest_deadline_us().unwrap_or(NO_DEADLINE);
+        let before_us = shared.earliest_deadline_us.swap(earliest_us, Ordering::AcqRel);
+        if earliest_us < before_us {
+            shared.deadline_moved.notify_one();
+        }
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotFile;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(item) = entries.next().await {
+            let (entry, responder) = item?;
+            self.applied = Some(entry.log_id);
+            let mut outcomes = Vec::new();
+            match entry.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(batch) => {
+                    let mut table = self.shared.table.write();
+                    let applied = table.apply(&batch);
+                    Self::note_deadline(&self.shared, &table);
+                    drop(table);
+                    outcomes = applied.outcomes;
+                    self.publisher.publish(entry.log_id.index, &applied.events);
+                }
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                }
+            }
+            self.shared.applied_index.store(entry.log_id.index, Ordering::Release);
+            if let Some(responder) = responder {
+                responder.send(outcomes);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        let frozen = self.shared.table.read().freeze();
+        SnapshotBuilder { frozen: Arc::new(frozen), meta, dir: self.snapshot_dir.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
+        let (dir, of) = (self.snapshot_dir.clone(), meta.clone());
+        let loaded = tokio::task::spawn_blocking(move || {
+            let (_, table) = snapshot_file::load(&snapshot.path)?;
+            snapshot_file::adopt(&dir, &of, &snapshot.path)?;
+            Ok::<_, io::Error>(table)
+        });
+        let table = loaded.await.map_err(io::Error::other)??;
+        Self::note_deadline(&self.shared, &table);
+        *self.shared.table.write() = table;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.shared.applied_index.store(meta.last_log_id.map_or(0, |id| id.index), Ordering::Release);
+        self.publisher.wake_all();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        let newest = snapshot_file::newest(&self.snapshot_dir)?;
+        Ok(newest.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+    }
+}
+
+/// Writes a frozen table to disk, beside the one that lives on.
+pub struct SnapshotBuilder {
+    frozen: Arc<leasehold_core::table::Frozen>,
+    meta: SnapshotMeta,
+    dir: PathBuf,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        loop {
+            let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
+            let written = tokio::task::spawn_blocking(move || snapshot_file::write(&dir, &meta, &frozen));
+            match written.await.map_err(io::Error::other)? {
+                Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
+                // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
+                // has everything, and its own reserve says when clients must be refused.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::error!(%error, "no space to write a snapshot; trying again in 5 s: free space on the disk of the data directory");
+                    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

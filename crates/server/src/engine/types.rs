@@ -1,0 +1,59 @@
+//! The types that openraft is built with: the one place where its generics are spelled out.
+//!
+//! In:    nothing. Out: aliases for the rest of the engine.
+//! Never: known outside `engine/`: an upgrade of openraft touches this folder and nothing else.
+
+use std::sync::Arc;
+
+use leasehold_core::{Batch, Outcome};
+use openraft::RaftTypeConfig;
+use openraft::raft::responder::Responder;
+
+/// One node's number in its cluster.
+pub type NodeId = u64;
+
+/// Leasehold's raft: entries are batches of commands, answers are their outcomes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig;
+
+impl RaftTypeConfig for TypeConfig {
+    // Entries are cloned into the log's cache, replication and apply: cheap, since it is one pointer.
+    type D = Arc<Batch>;
+    type R = Vec<Outcome>;
+    type NodeId = NodeId;
+    type Node = openraft::impls::BasicNode;
+    type Term = u64;
+    type LeaderId = openraft::impls::leader_id_adv::LeaderId<u64, NodeId>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<Self::D, Self::NodeId, Self::Node>;
+    type Entry = openraft::Entry<Self::LeaderId, Self::Payload>;
+    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type Responder<T>
+        = Callback<T>
+    where
+        T: Send + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: Send + 'static;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
+
+/// Called with the result of a write, on the task that applied it: no task and no channel in between.
+///
+/// Dropped without a call, the outcome of the write is unknown.
+pub struct Callback<T>(pub Box<dyn FnOnce(T) + Send>);
+
+impl<T: Send + 'static> Responder<TypeConfig, T> for Callback<T> {
+    fn on_complete(self, result: T) {
+        (self.0)(result);
+    }
+}
+
+pub(super) type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
+pub(super) type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
+pub(super) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
+pub(super) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
+pub(super) type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+pub(super) type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
+pub(super) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;

@@ -1,0 +1,39 @@
+//! HTTP: connections, requests, responses. What every dialect needs and none should write twice.
+//!
+//! In:    bytes from strangers. Out: requests to the dialects (`routes.rs`), their responses back.
+//! Never: knows about locks.
+
+pub mod problem;
+pub mod query;
+pub mod request;
+pub mod routes;
+pub mod server;
+pub mod time;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+
+/// A response with its whole body.
+pub type Response = hyper::Response<Full<Bytes>>;
+
+/// A response without a body.
+pub fn empty(status: StatusCode) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
+}
+
+/// A response with a JSON body.
+pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    typed(status, "application/json", body)
+}
+
+/// A response with a body of this content type.
+pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

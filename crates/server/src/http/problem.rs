@@ -1,0 +1,55 @@
+//! Errors outside the dialects' own formats: `application/problem+json`, RFC 9457.
+//!
+//! In:    what went wrong. Out: a response that says what to do about it.
+//! Never: used where a dialect's document has a format of its own.
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
+use serde_json::json;
+
+use super::{Response, typed};
+use crate::engine::EngineError;
+
+/// A problem document.
+pub fn problem(status: StatusCode, kind: &str, detail: &str) -> Response {
+    let body = json!({
+        "type": format!("urn:leasehold:problem:{kind}"),
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    typed(status, "application/problem+json", body.to_string())
+}
+
+/// The engine gave no outcome.
+pub fn engine_problem(error: &EngineError) -> Response {
+    let (status, kind) = match error {
+        EngineError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
+        EngineError::Unknown => (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown"),
+        EngineError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+        EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
+        EngineError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "shutting-down"),
+    };
+    let mut response = problem(status, kind, &error.to_string());
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// There is nothing at this path.
+pub fn not_found(detail: &str) -> Response {
+    problem(StatusCode::NOT_FOUND, "not-found", detail)
+}
+
+/// The path exists, the method does not.
+pub fn method_not_allowed(allow: &'static str) -> Response {
+    let detail = format!("this path answers {allow}");
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// The rest of the connection can't be trusted to start with a request.
+pub fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}

@@ -1,0 +1,102 @@
+//! A request as the dialects see it: who asks, from where, for what, with which body.
+//!
+//! In:    hyper's request and the connection it came on. Out: the body within its limits, the caller, absolute URLs.
+//! Never: believes a forwarding header unless it comes from a proxy that the operator named.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
+use hyper::header::{EXPECT, HOST, HeaderMap};
+
+use super::problem::{closing, problem};
+use super::{Response, server::App};
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The other end's address, as text: the owner of what comes over it where nobody says better.
+    pub peer_name: Arc<str>,
+    /// This end.
+    pub local: SocketAddr,
+    /// Whether forwarding headers on it are believed.
+    pub trusted: bool,
+}
+
+impl Connection {
+    /// A connection between these two ends.
+    pub fn new(peer: SocketAddr, local: SocketAddr, trusted_proxies: &[IpAddr]) -> Self {
+        let ip = peer.ip().to_canonical();
+        let trusted = trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
+        Self { peer, peer_name: ip.to_string().into(), local, trusted }
+    }
+
+    /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
+    pub fn client(&self, headers: &HeaderMap) -> Arc<str> {
+        if self.trusted
+            && let Some(forwarded) = headers.get("x-forwarded-for").and_then(|value| value.to_str().ok())
+            && let Some(Ok(ip)) = forwarded.rsplit(',').next().map(|last| last.trim().parse::<IpAddr>())
+        {
+            return ip.to_canonical().to_string().into();
+        }
+        self.peer_name.clone()
+    }
+
+    /// `http://host`, as the client knows this service.
+    pub fn base_url(&self, headers: &HeaderMap) -> String {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let forwarded = |name| text(name).filter(|_| self.trusted);
+        let scheme = forwarded("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
+        let host = forwarded("x-forwarded-host").or_else(|| text(HOST.as_str())).filter(|host| is_host(host));
+        match host {
+            Some(host) => format!("{scheme}://{host}"),
+            None => format!("{scheme}://{}", self.local),
+        }
+    }
+}
+
+/// Names, addresses and ports only: this ends up in URLs that other clients read.
+fn is_host(host: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    !host.is_empty() && host.len() <= 255 && host.bytes().all(plain)
+}
+
+/// Reads a body of at most `max` bytes, in time.
+pub async fn read_body(
+    app: &App,
+    body: Incoming,
+    headers: &HeaderMap,
+    max: usize,
+) -> Result<Bytes, Response> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    if body.size_hint().lower() > max as u64 {
+        // With `Expect: 100-continue` the client has not started to send: nothing has to be thrown away.
+        let response = too_large(max);
+        return Err(if headers.contains_key(EXPECT) { response } else { closing(response) });
+    }
+    let whole = Limited::new(body, max).collect();
+    match tokio::time::timeout(app.config.body_timeout, whole).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(closing(too_large(max))),
+        Ok(Err(error)) => {
+            let detail = format!("the body could not be read: {error}");
+            Err(closing(problem(StatusCode::BAD_REQUEST, "body-unreadable", &detail)))
+        }
+        Err(_) => {
+            let detail = format!("the body did not arrive within {} s", app.config.body_timeout.as_secs());
+            Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "body-too-slow", &detail)))
+        }
+    }
+}
+
+fn too_large(max: usize) -> Response {
+    let detail = format!("the body is larger than {max} bytes");
+    problem(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", &detail)
+}

@@ -1,0 +1,52 @@
+//! Instants as people read them.
+//!
+//! In:    microseconds since 1970. Out: RFC 3339 in UTC with microseconds, and back.
+//! Never: used for anything but display and filters.
+
+use jiff::Timestamp;
+
+/// `2026-01-02T03:04:05.678901Z`.
+pub fn rfc3339(wall_us: u64) -> impl std::fmt::Display {
+    let micros = i64::try_from(wall_us).unwrap_or(i64::MAX);
+    let timestamp = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+    Rfc3339(timestamp)
+}
+
+struct Rfc3339(Timestamp);
+
+impl std::fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.6}", self.0)
+    }
+}
+
+/// RFC 3339, or seconds since 1970, to microseconds.
+pub fn parse_instant(text: &str) -> Option<u64> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return (seconds.is_finite() && (0.0..=1e12).contains(&seconds))
+            .then(|| (seconds * 1e6).round() as u64);
+    }
+    let timestamp: Timestamp = text.parse().ok()?;
+    u64::try_from(timestamp.as_microsecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microseconds_are_always_six_digits() {
+        assert_eq!(rfc3339(0).to_string(), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(1_700_000_000_500_000).to_string(), "2023-11-14T22:13:20.500000Z");
+    }
+
+    #[test]
+    fn instants_are_read_in_both_forms() {
+        assert_eq!(parse_instant("2023-11-14T22:13:20.5Z"), Some(1_700_000_000_500_000));
+        assert_eq!(parse_instant("2023-11-15T00:13:20.5+02:00"), Some(1_700_000_000_500_000));
+        assert_eq!(parse_instant("1700000000.5"), Some(1_700_000_000_500_000));
+        for bad in ["", "yesterday", "NaN", "-1", "2023-11-14"] {
+            assert_eq!(parse_instant(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The publisher: tells whoever waits for a claim that its turn has come, or that it is over.
+//!
+//! In:    events of each applied entry, in order. Out: wake-ups, one a waiter, in the order of the events.
+//! Never: blocks the table, and never wakes anyone who has nothing to do: there is no herd.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use leasehold_core::{ClaimId, Event, EventKind};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Whoever waits for one claim: a ticket, and how to wake its owner.
+type Waiting = Vec<(u64, oneshot::Sender<()>)>;
+
+/// Waiters by claim.
+#[derive(Debug, Default)]
+pub struct Publisher {
+    waiters: Mutex<HashMap<ClaimId, Waiting>>,
+    /// How many there are, so that entries nobody waits for cost one look.
+    count: AtomicUsize,
+    next_ticket: AtomicU64,
+}
+
+/// Someone who waits for a claim to become active or to end.
+#[derive(Debug)]
+pub struct Waiter {
+    publisher: Arc<Publisher>,
+    claim: ClaimId,
+    ticket: u64,
+    woken: oneshot::Receiver<()>,
+}
+
+impl Publisher {
+    /// Starts to wait. Register before the command is sent: what happens in between is not missed.
+    pub fn wait_for(self: &Arc<Self>, claim: ClaimId) -> Waiter {
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let (wake, woken) = oneshot::channel();
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.waiters.lock().entry(claim).or_default().push((ticket, wake));
+        Waiter { publisher: self.clone(), claim, ticket, woken }
+    }
+
+    /// Wakes whoever waits for what happened.
+    pub fn publish(&self, _index: u64, events: &[Event]) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let turns = events
+            .iter()
+            .filter(|event| matches!(event.kind, EventKind::Activated { .. } | EventKind::Ended { .. }));
+        for event in turns {
+            self.wake(event.claim);
+        }
+    }
+
+    fn wake(&self, claim: ClaimId) {
+        let woken = self.waiters.lock().remove(&claim).unwrap_or_default();
+        for (_, waiter) in woken {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            waiter.send(()).ok();
+        }
+    }
+
+    /// Wakes everyone: the table was replaced as a whole, or the node is shutting down.
+    pub fn wake_all(&self) {
+        let claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
+        claims.into_iter().for_each(|claim| self.wake(claim));
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+impl Waiter {
+    /// Returns when the claim became active or ended, or everyone was woken.
+    pub async fn woken(&mut self) {
+        // The sender goes only with the entry in the map, that is, with a wake-up.
+        (&mut self.woken).await.ok();
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut waiters = self.publisher.waiters.lock();
+        if let Some(list) = waiters.get_mut(&self.claim) {
+            let before = list.len();
+            list.retain(|(ticket, _)| *ticket != self.ticket);
+            self.publisher.count.fetch_sub(before - list.len(), Ordering::SeqCst);
+            if list.is_empty() {
+                waiters.remove(&self.claim);
+            }
+        }
+    }
+}
