@@ -165,7 +165,8 @@ impl Table {
             }
             claim.unpicked = false;
             claim.renewals = claim.renewals.saturating_add(1);
-            claim.renewed_wall_us = clock.wall_us;
+            // Readers tell a renewal by a newer time, also when the wall clock stands still or was set back.
+            claim.renewed_wall_us = clock.wall_us.max(claim.renewed_wall_us + 1);
             claim.version = version;
             claim.set_deadline(clock.now_us, claim.ttl_us());
         });

@@ -169,7 +169,7 @@ impl Model {
         claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + ttl_us.max(1));
         claim.unpicked = false;
         claim.renewals += 1;
-        claim.renewed_wall_us = clock.wall_us;
+        claim.renewed_wall_us = clock.wall_us.max(claim.renewed_wall_us + 1);
         claim.version = version;
         self.report(seq, EventKind::Renewed);
         Ok(self.show("renewed", seq))
