@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::claim::{Claim, End, Status};
 use super::claims::PAGE_BITS;
-use super::resource::Resource;
+use super::resource::Slot;
 use super::{Applied, Table, namespace_of};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
 use crate::event::{Event, EventKind};
@@ -59,7 +59,11 @@ impl Table {
                 Ok(self.revoke(resource.as_ref(), *before, reason.as_ref(), events))
             }
             Command::Settle { resources } => {
-                resources.iter().for_each(|resource| self.settle_queue(resource, events));
+                for resource in resources {
+                    if let Some(slot) = self.resources.find(resource) {
+                        self.settle_queue(slot, events);
+                    }
+                }
                 Ok(Outcome::Done)
             }
             Command::Tick => Ok(Outcome::Done),
@@ -83,15 +87,15 @@ impl Table {
                 _ => Err(Rejection::KeyReused(first.id)),
             };
         }
-        self.settle(&new.resource, events);
-        let holder = self.resources.get(&new.resource).and_then(Resource::active);
-        if let Some(holder) = holder {
+        let slot = self.resources.find(&new.resource);
+        let holder = slot.and_then(|slot| self.settled_holder(slot, events));
+        if let (Some(slot), Some(holder)) = (slot, holder) {
             if new.on_busy == OnBusy::Refuse {
                 return Err(Rejection::Busy(Box::new(self.view(holder))));
             }
-            if self.queue_is_full(&new.resource) {
-                self.settle_queue(&new.resource, events);
-                if self.queue_is_full(&new.resource) {
+            if self.queue_is_full(slot) {
+                self.settle_queue(slot, events);
+                if self.queue_is_full(slot) {
                     return Err(Rejection::QueueFull(self.settings.queue_len_max));
                 }
             }
@@ -193,7 +197,7 @@ impl Table {
         }
         self.end(seq, ending.into(), self.clock.now_us, reason, events);
         let view = self.view(seq);
-        self.promote(&view.claim.resource, events);
+        self.promote(self.claims.at(seq).resource_slot, events);
         Ok(Outcome::Finished(Box::new(view)))
     }
 
@@ -231,8 +235,8 @@ impl Table {
     ) -> Result<(), (usize, Rejection)> {
         let mut asked = BTreeSet::new();
         for (index, (_, resource)) in items.iter().enumerate() {
-            self.settle(resource, events);
-            if let Some(holder) = self.resources.get(resource).and_then(Resource::active) {
+            let slot = self.resources.find(resource);
+            if let Some(holder) = slot.and_then(|slot| self.settled_holder(slot, events)) {
                 return Err((index, Rejection::Busy(Box::new(self.view(holder)))));
             }
             if !asked.insert(resource) {
@@ -284,7 +288,8 @@ impl Table {
         left: &mut usize,
         events: &mut Vec<Event>,
     ) -> u64 {
-        let Some(entry) = self.resources.get(resource) else { return 0 };
+        let Some(slot) = self.resources.find(resource) else { return 0 };
+        let entry = self.resources.at(slot);
         // Claims newer than `before` stand at the tail and stay.
         let old: Vec<u64> = entry.queue().rev().skip_while(|seq| *seq >= before).take(*left).collect();
         let waiting_left = entry.queue().take_while(|seq| *seq < before).count() - old.len();
@@ -293,13 +298,13 @@ impl Table {
         for seq in old {
             count += self.revoke_one(seq, reason, events);
         }
-        let holder = self.resources.get(resource).and_then(Resource::active);
+        let holder = self.resources.at(slot).active();
         if let Some(seq) = holder.filter(|seq| *seq < before && waiting_left == 0 && *left > 0) {
             *left -= 1;
             count += self.revoke_one(seq, reason, events);
-            self.promote(resource, events);
+            self.promote(slot, events);
         }
-        self.settle(resource, events);
+        self.settle(slot, events);
         count
     }
 
@@ -342,8 +347,8 @@ impl Table {
                 Ok(seq)
             }
             Target::Holder(resource) => {
-                self.settle(resource, events);
-                let holder = self.resources.get(resource).and_then(Resource::active);
+                let slot = self.resources.find(resource);
+                let holder = slot.and_then(|slot| self.settled_holder(slot, events));
                 holder.ok_or_else(|| {
                     let last = self.latest_finished(resource).map(Box::new);
                     Rejection::NotHeld(resource.clone(), last)
@@ -367,9 +372,8 @@ impl Table {
         Ok(())
     }
 
-    fn queue_is_full(&self, resource: &str) -> bool {
-        let waiting = self.resources.get(resource).map_or(0, Resource::queue_len);
-        waiting >= self.settings.queue_len_max
+    fn queue_is_full(&self, slot: Slot) -> bool {
+        self.resources.at(slot).queue_len() >= self.settings.queue_len_max
     }
 
     fn check_table_room(&self, more: u64) -> Result<(), Rejection> {
@@ -399,10 +403,11 @@ impl Table {
         data: Option<&Data>,
     ) -> u64 {
         self.last_version += 1;
+        let (resource_slot, resource) = self.resources.obtain(resource);
         let mut claim = Claim {
             id,
-            resource: self.intern_resource(resource),
-            owner: self.count_live(resource, owner),
+            owner: self.count_live(&resource, owner),
+            resource,
             ttl_us: 0,
             deadline_us: 0,
             created_us: self.clock.now_us,
@@ -419,6 +424,7 @@ impl Table {
             status: Status::Waiting,
             unpicked: false,
             slot: 0,
+            resource_slot,
         };
         claim.set_ttl(ttl_us);
         claim.set_deadline(0, None);
@@ -429,8 +435,8 @@ impl Table {
     }
 
     fn enqueue(&mut self, seq: u64, on_busy: OnBusy, events: &mut Vec<Event>) {
-        let resource = self.claims.at(seq).resource.clone();
-        self.resource_mut(&resource).push_waiting(seq);
+        let slot = self.claims.at(seq).resource_slot;
+        self.resources.at_mut(slot).push_waiting(seq);
         if let OnBusy::QueueFor { wait_us } = on_busy {
             let now_us = self.clock.now_us;
             self.update_deadline(seq, |claim| claim.set_deadline(now_us, Some(wait_us)));
@@ -444,7 +450,7 @@ impl Table {
         self.last_version += 1;
         let (token, version, clock) = (self.last_token, self.last_version, self.clock);
         let grace_us = self.settings.pickup_grace_us;
-        self.update_deadline(seq, |claim| {
+        let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
             let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
             claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
@@ -457,10 +463,8 @@ impl Table {
             claim.renewed_wall_us = clock.wall_us;
             claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
         });
-        let claim = self.claims.at(seq);
-        let waited_us = claim.waited_us(clock.now_us);
-        let resource = claim.resource.clone();
-        self.resource_mut(&resource).set_active(Some(seq));
+        let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource_slot);
+        self.resources.at_mut(slot).set_active(Some(seq));
         self.report(seq, EventKind::Activated { waited_us }, events);
     }
 
@@ -476,18 +480,18 @@ impl Table {
         self.last_version += 1;
         let version = self.last_version;
         let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
-        let was_active = self.claims.at(seq).status == Status::Active;
-        self.update_deadline(seq, |claim| {
+        let mut was_active = false;
+        let claim = self.update_deadline(seq, |claim| {
+            was_active = claim.status == Status::Active;
             claim.status = status;
             claim.version = version;
             claim.unpicked = false;
             claim.set_deadline(0, None);
             claim.end = Some(Arc::new(End { ended_us, ended_wall_us, reason: reason.cloned() }));
         });
-        let claim = self.claims.at(seq);
         let held_us = claim.held_us(ended_us).unwrap_or(0);
-        let (resource, owner) = (claim.resource.clone(), claim.owner.clone());
-        let entry = self.resource_mut(&resource);
+        let (resource, owner, slot) = (claim.resource.clone(), claim.owner.clone(), claim.resource_slot);
+        let entry = self.resources.at_mut(slot);
         if was_active {
             entry.set_active(None);
         } else {
@@ -500,26 +504,31 @@ impl Table {
     }
 
     /// Passes a free resource to the head of its queue. A head whose wait is over is not granted anything.
-    fn promote(&mut self, resource: &Arc<str>, events: &mut Vec<Event>) {
-        while let Some(entry) = self.resources.get(resource)
-            && entry.active().is_none()
-            && let Some(head) = entry.first_waiting()
+    fn promote(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        while self.resources.at(slot).active().is_none()
+            && let Some(head) = self.resources.at(slot).first_waiting()
         {
             match self.claims.at(head) {
                 claim if claim.is_due(self.clock.now_us) => {
                     self.end(head, Status::Withdrawn, claim.deadline_us, None, events);
                 }
                 _ => {
-                    self.resource_mut(resource).remove_waiting(head);
+                    self.resources.at_mut(slot).remove_waiting(head);
                     self.grant(head, Grant::FromQueue, events);
                 }
             }
         }
     }
 
+    /// Who holds a resource, once what is due has ended.
+    fn settled_holder(&mut self, slot: Slot, events: &mut Vec<Event>) -> Option<u64> {
+        self.settle(slot, events);
+        self.resources.at(slot).active()
+    }
+
     /// Ends the holder of one resource if it is due, and then the heads of the queue that are.
-    fn settle(&mut self, resource: &Arc<str>, events: &mut Vec<Event>) {
-        if let Some(seq) = self.resources.get(resource).and_then(Resource::active)
+    fn settle(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        if let Some(seq) = self.resources.at(slot).active()
             && self.claims.at(seq).is_due(self.clock.now_us)
         {
             self.end_due(seq, events);
@@ -527,22 +536,23 @@ impl Table {
     }
 
     /// The same, and every claim of the queue whose wait is over.
-    fn settle_queue(&mut self, resource: &Arc<str>, events: &mut Vec<Event>) {
-        self.settle(resource, events);
+    fn settle_queue(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        self.settle(slot, events);
         let now_us = self.clock.now_us;
         // Only a backlog leaves anything due; there is no need to look through a queue without one.
-        if self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)
-            && let Some(entry) = self.resources.get(resource)
-        {
-            let due: Vec<u64> = entry.queue().filter(|seq| self.claims.at(*seq).is_due(now_us)).collect();
+        if self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us) {
+            let queue = self.resources.at(slot).queue();
+            let due: Vec<u64> = queue.filter(|seq| self.claims.at(*seq).is_due(now_us)).collect();
             due.into_iter().for_each(|seq| self.end_due(seq, events));
         }
     }
 
-    /// Settles the resource of a claim, and the claim itself wherever it stands in the queue.
+    /// Ends a claim if it is due. If it waits, its resource is settled first: it may be its turn.
     fn settle_of(&mut self, seq: u64, events: &mut Vec<Event>) {
-        let resource = self.claims.at(seq).resource.clone();
-        self.settle(&resource, events);
+        let claim = self.claims.at(seq);
+        if claim.status == Status::Waiting {
+            self.settle(claim.resource_slot, events);
+        }
         if self.claims.at(seq).is_due(self.clock.now_us) {
             self.end_due(seq, events);
         }
@@ -551,11 +561,11 @@ impl Table {
     /// Ends a claim whose deadline has come, as of its deadline; what it held goes to the next from now on.
     fn end_due(&mut self, seq: u64, events: &mut Vec<Event>) {
         let claim = self.claims.at(seq);
-        let (deadline_us, resource) = (claim.deadline_us, claim.resource.clone());
+        let (deadline_us, slot) = (claim.deadline_us, claim.resource_slot);
         match claim.status {
             Status::Active => {
                 self.end(seq, Status::Expired, deadline_us, None, events);
-                self.promote(&resource, events);
+                self.promote(slot, events);
             }
             _ => self.end(seq, Status::Withdrawn, deadline_us, None, events),
         }
@@ -583,10 +593,10 @@ impl Table {
             if let Some(idempotency) = &claim.idempotency {
                 self.by_key.remove(&idempotency.key);
             }
-            let entry = self.resource_mut(&claim.resource);
+            let entry = self.resources.at_mut(claim.resource_slot);
             entry.pop_finished();
             if entry.is_empty() {
-                self.resources.remove(&claim.resource);
+                self.resources.remove(claim.resource_slot, &claim.resource);
             }
         }
     }
@@ -598,10 +608,13 @@ impl Table {
     }
 
     /// Changes a claim and keeps its deadline in the ordered set.
-    fn update_deadline(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) {
-        let before = self.claims.at(seq).deadline_us();
-        self.claims.update(seq, change);
-        let after = self.claims.at(seq).deadline_us();
+    fn update_deadline(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) -> &Claim {
+        let mut before = None;
+        let claim = self.claims.update(seq, |claim| {
+            before = claim.deadline_us();
+            change(claim);
+        });
+        let after = claim.deadline_us();
         if before != after {
             if let Some(deadline_us) = before {
                 self.deadlines.remove(&(deadline_us, seq));
@@ -610,21 +623,7 @@ impl Table {
                 self.deadlines.insert((deadline_us, seq));
             }
         }
-    }
-
-    /// One copy of each name: the map's.
-    pub(super) fn intern_resource(&mut self, resource: &Arc<str>) -> Arc<str> {
-        match self.resources.get_key_value(resource) {
-            Some((name, _)) => name.clone(),
-            None => {
-                self.resources.insert(resource.clone(), Resource::default());
-                resource.clone()
-            }
-        }
-    }
-
-    pub(super) fn resource_mut(&mut self, resource: &Arc<str>) -> &mut Resource {
-        self.resources.get_mut(resource).expect("a claim's resource exists")
+        claim
     }
 
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
@@ -668,9 +667,10 @@ impl Table {
     }
 
     pub(super) fn view(&self, seq: u64) -> View {
-        let claim = self.claims.at(seq).clone();
+        let mut claim = self.claims.at(seq).clone();
+        let slot = std::mem::take(&mut claim.resource_slot);
         let waits = claim.status == Status::Waiting;
-        let entry = if waits { self.resources.get(&claim.resource) } else { None };
-        View { position: entry.and_then(|entry| entry.position(seq)), claim, now_us: self.clock.now_us }
+        let position = if waits { self.resources.at(slot).position(seq) } else { None };
+        View { position, claim, now_us: self.clock.now_us }
     }
 }

@@ -4,6 +4,7 @@
 //! Never: called on the hot path: tests and the simulation call it after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::claim::{Claim, Status};
@@ -37,6 +38,9 @@ impl Table {
         let mut tokens = BTreeSet::new();
         for (seq, claim) in claims {
             let entry = self.resources.get(&claim.resource).ok_or("a claim's resource is unknown")?;
+            if self.resources.find(&claim.resource) != Some(claim.resource_slot) {
+                return Err(format!("{} looks for its resource in a wrong place", claim.id));
+            }
             if claim.token > self.last_token || (claim.token > 0 && !tokens.insert(claim.token)) {
                 return Err(format!("token {} repeats or is ahead of the counter", claim.token));
             }
@@ -54,7 +58,7 @@ impl Table {
                 _ => {}
             }
         }
-        for (name, entry) in &self.resources {
+        for (name, entry) in self.resources.range(Bound::Unbounded) {
             let queue: Vec<u64> = entry.queue().collect();
             let waiting = |seq: &u64| claims.get(seq).is_some_and(|claim| claim.status == Status::Waiting);
             if !queue.is_sorted() || !queue.iter().all(waiting) {

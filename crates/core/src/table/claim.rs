@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::resource::Slot;
 use crate::command::{Data, Ending, Idempotency};
 use crate::name::ClaimId;
 
@@ -128,6 +129,9 @@ pub struct Claim {
     pub unpicked: bool,
     /// Its place in its page; page and slot make the sequence number.
     pub(super) slot: u8,
+    /// Where its resource stands; means nothing outside of the table.
+    #[serde(skip)]
+    pub(super) resource_slot: Slot,
 }
 
 /// How a claim ended.
@@ -195,6 +199,6 @@ mod tests {
 
     #[test]
     fn a_claim_stays_small() {
-        assert!(size_of::<Claim>() <= 152, "{} bytes", size_of::<Claim>());
+        assert!(size_of::<Claim>() <= 160, "{} bytes", size_of::<Claim>());
     }
 }

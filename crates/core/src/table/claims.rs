@@ -3,8 +3,9 @@
 //! In:    `apply.rs` inserts, changes and removes. Out: look-ups, and ordered walks for lists and snapshots.
 //! Never: moves a claim: its sequence number (order of creation) is its address for life.
 //!
-//! A page holds the claims whose numbers share all but their last six bits. Freezing the table clones one
-//! pointer a page; while a snapshot is being written, the first change of a page copies just that page.
+//! A page holds the claims whose numbers share all but their last six bits, and a shelf 256 pages. Freezing the table
+//! clones one pointer a shelf; while a snapshot is being written, the first change of a page copies just that page
+//! and the pointers of its shelf.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,10 @@ use super::claim::{Claim, Status};
 pub(super) const PAGE_BITS: u32 = 6;
 /// Claims in a full page.
 pub(super) const PAGE_LEN: usize = 1 << PAGE_BITS;
+/// How many of a page number's bits are the place on its shelf.
+const SHELF_BITS: u32 = 8;
+/// Pages on a full shelf.
+const SHELF_LEN: usize = 1 << SHELF_BITS;
 
 /// The claims whose sequence numbers share a page number, in order.
 #[derive(Debug, Clone, Default)]
@@ -36,10 +41,24 @@ impl Page {
     }
 }
 
+/// Pages with neighbouring numbers.
+#[derive(Debug, Clone)]
+struct Shelf {
+    pages: Box<[Option<Arc<Page>>]>,
+    /// How many pages there are.
+    len: usize,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self { pages: vec![None; SHELF_LEN].into(), len: 0 }
+    }
+}
+
 /// All claims.
 #[derive(Debug, Clone)]
 pub(super) struct Claims {
-    pages: BTreeMap<u64, Arc<Page>>,
+    shelves: BTreeMap<u64, Arc<Shelf>>,
     next_seq: u64,
     len: usize,
     counts: [u64; Status::ALL.len()],
@@ -48,7 +67,7 @@ pub(super) struct Claims {
 impl Default for Claims {
     /// Numbers start at 1, so that 0 can stand for "none".
     fn default() -> Self {
-        Self { pages: BTreeMap::new(), next_seq: 1, len: 0, counts: [0; Status::ALL.len()] }
+        Self { shelves: BTreeMap::new(), next_seq: 1, len: 0, counts: [0; Status::ALL.len()] }
     }
 }
 
@@ -72,7 +91,13 @@ impl Claims {
 
     /// The pages from the one that holds `seq` on, with their numbers.
     pub(super) fn pages_from(&self, seq: u64) -> impl Iterator<Item = (u64, &Page)> {
-        self.pages.range(seq >> PAGE_BITS..).map(|(number, page)| (*number, &**page))
+        let first = seq >> PAGE_BITS;
+        self.shelves.range(first >> SHELF_BITS..).flat_map(move |(shelf_number, shelf)| {
+            let start = shelf_number << SHELF_BITS;
+            let passed = first.saturating_sub(start) as usize;
+            let pages = (start..).zip(&shelf.pages).skip(passed);
+            pages.filter_map(|(number, page)| Some((number, &**page.as_ref()?)))
+        })
     }
 
     /// Adds a claim under the next sequence number.
@@ -80,25 +105,31 @@ impl Claims {
         let seq = self.next_seq;
         self.next_seq += 1;
         claim.slot = slot_of(seq);
-        self.put(seq >> PAGE_BITS, claim);
+        self.put(seq >> PAGE_BITS, claim, PAGE_LEN);
         seq
     }
 
-    /// Adds a claim whose slot is already set, as a snapshot brings it: in ascending order.
-    pub(super) fn put(&mut self, page_number: u64, claim: Claim) {
+    /// Adds a claim whose slot is already set, as a snapshot brings it: in ascending order. Its page will have
+    /// `page_len` claims: one that lost most of its own long ago stays small.
+    pub(super) fn put(&mut self, page_number: u64, claim: Claim, page_len: usize) {
         self.len += 1;
         self.counts[claim.status as usize] += 1;
-        let page = self.pages.entry(page_number).or_default();
-        let page = Arc::make_mut(page);
-        if page.claims.capacity() == 0 {
-            page.claims.reserve_exact(PAGE_LEN);
+        let shelf = Arc::make_mut(self.shelves.entry(page_number >> SHELF_BITS).or_default());
+        let page = &mut shelf.pages[place_on_shelf(page_number)];
+        if page.is_none() {
+            shelf.len += 1;
+        }
+        let page = Arc::make_mut(page.get_or_insert_default());
+        if page.claims.len() == page.claims.capacity() {
+            page.claims.reserve_exact(page_len.saturating_sub(page.claims.len()));
         }
         page.counts[claim.status as usize] += 1;
         page.claims.push(claim);
     }
 
     pub(super) fn get(&self, seq: u64) -> Option<&Claim> {
-        let page = self.pages.get(&(seq >> PAGE_BITS))?;
+        let number = seq >> PAGE_BITS;
+        let page = self.shelves.get(&(number >> SHELF_BITS))?.pages[place_on_shelf(number)].as_ref()?;
         page.find(seq).map(|place| &page.claims[place])
     }
 
@@ -108,9 +139,12 @@ impl Claims {
     }
 
     /// Changes a claim, and keeps the counts by status.
-    pub(super) fn update(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) {
-        let page = self.pages.get_mut(&(seq >> PAGE_BITS)).expect("an index names a page that exists");
-        let page = Arc::make_mut(page);
+    pub(super) fn update(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) -> &Claim {
+        let number = seq >> PAGE_BITS;
+        let shelf =
+            self.shelves.get_mut(&(number >> SHELF_BITS)).expect("an index names a shelf that exists");
+        let page = Arc::make_mut(shelf).pages[place_on_shelf(number)].as_mut();
+        let page = Arc::make_mut(page.expect("an index names a page that exists"));
         let place = page.find(seq).expect("an index names a claim that exists");
         let claim = &mut page.claims[place];
         let before = claim.status;
@@ -122,25 +156,37 @@ impl Claims {
             self.counts[before as usize] -= 1;
             self.counts[after as usize] += 1;
         }
+        claim
     }
 
     pub(super) fn remove(&mut self, seq: u64) -> Claim {
         let number = seq >> PAGE_BITS;
-        let slot = self.pages.get_mut(&number).expect("an index names a page that exists");
-        let page = Arc::make_mut(slot);
+        let shelf_number = number >> SHELF_BITS;
+        let shelf = self.shelves.get_mut(&shelf_number).expect("an index names a shelf that exists");
+        let shelf = Arc::make_mut(shelf);
+        let slot = &mut shelf.pages[place_on_shelf(number)];
+        let page = Arc::make_mut(slot.as_mut().expect("an index names a page that exists"));
         let place = page.find(seq).expect("an index names a claim that exists");
         let claim = page.claims.remove(place);
         page.counts[claim.status as usize] -= 1;
         self.counts[claim.status as usize] -= 1;
         self.len -= 1;
         if page.claims.is_empty() {
-            self.pages.remove(&number);
+            *slot = None;
+            shelf.len -= 1;
         } else if page.claims.len() <= page.claims.capacity() / 4 {
             // One claim held for months must not keep a page for sixty-four.
             page.claims.shrink_to_fit();
         }
+        if shelf.len == 0 {
+            self.shelves.remove(&shelf_number);
+        }
         claim
     }
+}
+
+fn place_on_shelf(page_number: u64) -> usize {
+    (page_number & (SHELF_LEN as u64 - 1)) as usize
 }
 
 fn slot_of(seq: u64) -> u8 {

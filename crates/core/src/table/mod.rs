@@ -25,6 +25,7 @@ use claims::Claims;
 use id_index::IdIndex;
 pub use query::{ListFilter, ListPage};
 pub use resource::Resource;
+use resource::Resources;
 pub use snapshot::{Frozen, RestoreError, Restorer, SNAPSHOT_FORMAT};
 
 use crate::command::Settings;
@@ -49,8 +50,8 @@ pub struct Table {
     by_id: IdIndex,
     /// Idempotency key -> sequence number.
     by_key: BTreeMap<u128, u64>,
-    /// Resource name -> holder, queue and finished claims. Ordered, so that a prefix is a range.
-    resources: BTreeMap<Arc<str>, Resource>,
+    /// Resource name -> holder, queue and finished claims.
+    resources: Resources,
     /// Owner -> number of live claims; also keeps one copy of each name.
     owners: BTreeMap<Arc<str>, u64>,
     /// Namespace -> number of live claims.

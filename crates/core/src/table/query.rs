@@ -172,9 +172,7 @@ impl Table {
         after: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Resource)> {
         let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
-        self.resources
-            .range::<str, _>((start, Bound::Unbounded))
-            .take_while(move |(name, _)| name.starts_with(prefix))
+        self.resources.range(start).take_while(move |(name, _)| name.starts_with(prefix))
     }
 
     pub(super) fn latest_finished(&self, resource: &str) -> Option<View> {

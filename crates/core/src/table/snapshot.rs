@@ -6,14 +6,13 @@
 //! The first chunk is the [`Header`], then one chunk a page. Format 1.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::Table;
 use super::claim::{Claim, Status};
 use super::claims::{Claims, PAGE_LEN};
-use super::{Table, resource::Resource};
 use crate::command::Settings;
 use crate::name::Stamp;
 
@@ -47,7 +46,7 @@ impl Table {
     fn check_restored(&self, seq: u64, claim: &Claim) -> Result<(), &'static str> {
         let live = !claim.status.is_final();
         let granted = claim.token > 0;
-        let held = self.resources.get(&claim.resource).and_then(Resource::active).is_some();
+        let held = self.resources.at(claim.resource_slot).active().is_some();
         let reused = |key| self.by_key.contains_key(key);
         match claim.status {
             _ if seq == 0 || seq >= self.claims.next_seq() => Err("has an impossible number"),
@@ -149,6 +148,8 @@ pub struct Restorer {
     last_page: Option<u64>,
     /// (version of its end, sequence number) of every finished claim.
     finished: Vec<(u64, u64)>,
+    /// (deadline, sequence number) of every claim that has one.
+    deadlines: Vec<(u64, u64)>,
     /// Every token.
     tokens: Vec<u64>,
     /// How many claims came so far.
@@ -168,7 +169,8 @@ impl Restorer {
             return Err(RestoreError::Malformed(format!("page {number} is out of order")));
         }
         self.last_page = Some(number);
-        claims.into_iter().try_for_each(|claim| self.push_claim(number, claim))
+        let len = claims.len();
+        claims.into_iter().try_for_each(|claim| self.push_claim(number, claim, len))
     }
 
     fn push_header(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
@@ -191,8 +193,14 @@ impl Restorer {
         Ok(())
     }
 
-    fn push_claim(&mut self, page_number: u64, mut claim: Claim) -> Result<(), RestoreError> {
+    fn push_claim(
+        &mut self,
+        page_number: u64,
+        mut claim: Claim,
+        page_len: usize,
+    ) -> Result<(), RestoreError> {
         let table = &mut self.table;
+        (claim.resource_slot, claim.resource) = table.resources.obtain(&claim.resource);
         let seq = page_number.saturating_mul(PAGE_LEN as u64) | u64::from(claim.slot);
         if let Err(why) = table.check_restored(seq, &claim) {
             return Err(RestoreError::Malformed(format!("claim {seq} {why}")));
@@ -201,24 +209,21 @@ impl Restorer {
         if claim.token > 0 {
             self.tokens.push(claim.token);
         }
-        claim.resource = table.intern_resource(&claim.resource);
         if !claim.status.is_final() {
             claim.owner = table.count_live(&claim.resource, &claim.owner);
         }
-        let entry = table.resource_mut(&claim.resource);
+        let entry = table.resources.at_mut(claim.resource_slot);
         match claim.status {
             Status::Active => entry.set_active(Some(seq)),
             Status::Waiting => entry.push_waiting(seq),
             _ => self.finished.push((claim.version, seq)),
         }
-        if let Some(deadline_us) = claim.deadline_us() {
-            table.deadlines.insert((deadline_us, seq));
-        }
+        self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
         if let Some(idempotency) = &claim.idempotency {
             table.by_key.insert(idempotency.key, seq);
         }
         let id = claim.id;
-        table.claims.put(page_number, claim);
+        table.claims.put(page_number, claim, page_len);
         let claims = &table.claims;
         table.by_id.insert(id, seq, |seq| claims.at(seq).id);
         Ok(())
@@ -238,11 +243,12 @@ impl Restorer {
         }
         self.finished.sort_unstable();
         for (_, seq) in self.finished {
-            let resource: Arc<str> = self.table.claims.at(seq).resource.clone();
-            let entry: &mut Resource = self.table.resource_mut(&resource);
-            entry.push_finished(seq);
+            let slot = self.table.claims.at(seq).resource_slot;
+            self.table.resources.at_mut(slot).push_finished(seq);
             self.table.finished.push_back(seq);
         }
+        // Sorted and in one go: one by one they would take as long as all the rest.
+        self.table.deadlines = self.deadlines.into_iter().collect();
         Ok(self.table)
     }
 }

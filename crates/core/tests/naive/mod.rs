@@ -442,8 +442,11 @@ impl Model {
     }
 
     fn settle_claim(&mut self, seq: u64) {
-        let resource = self.at(seq).resource.clone();
-        self.settle(&resource);
+        // A claim that is over, or holds, is itself all there is to settle; one that waits may get its turn.
+        if self.at(seq).status == Status::Waiting {
+            let resource = self.at(seq).resource.clone();
+            self.settle(&resource);
+        }
         if self.due(&self.entry(seq)) {
             self.end_due(seq);
         }
