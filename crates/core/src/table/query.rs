@@ -183,26 +183,41 @@ impl Table {
     /// Goes on filling `page` for about `budget` claims; call again until it is done.
     pub fn list(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
         match filter.resource.as_ref().map(|name| self.resources.get(name)) {
-            Some(Some(resource)) => self.list_resource(resource, filter, page, now_us),
-            Some(None) => {}
-            None => return self.list_all(filter, page, now_us, budget),
+            Some(Some(resource)) => self.list_resource(resource, filter, page, now_us, budget.max(1)),
+            Some(None) => page.done = true,
+            None => self.list_all(filter, page, now_us, budget),
         }
-        page.done = true;
     }
 
-    fn list_resource(&self, resource: &Resource, filter: &ListFilter, page: &mut ListPage, now_us: u64) {
+    /// Finished claims stand in the order of their ends, so each call picks out the oldest that are left.
+    fn list_resource(
+        &self,
+        resource: &Resource,
+        filter: &ListFilter,
+        page: &mut ListPage,
+        now_us: u64,
+        budget: usize,
+    ) {
         let wanted = |status: Status| filter.status.is_none_or(|filter| filter == status);
         let final_wanted = filter.status.is_none_or(Status::is_final);
         let mut seqs: Vec<u64> = Vec::new();
         seqs.extend(resource.finished().filter(|_| final_wanted));
         seqs.extend(resource.active().filter(|_| wanted(Status::Active)));
         seqs.extend(resource.queue().filter(|_| wanted(Status::Waiting)));
+        seqs.retain(|seq| *seq >= page.next_seq);
+        let more = seqs.len() > budget;
+        if more {
+            let (_, next_seq, _) = seqs.select_nth_unstable(budget);
+            page.next_seq = *next_seq;
+            seqs.truncate(budget);
+        }
         seqs.sort_unstable();
         for seq in seqs {
             if filter.matches(self.claims.at(seq), now_us) && !page.take(|| self.view_at(seq, now_us)) {
                 return;
             }
         }
+        page.done = !more;
     }
 
     fn list_all(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
