@@ -45,6 +45,7 @@ const BATCH_LEN: u64 = 64;
 fn main() {
     let count: u64 = std::env::args().nth(1).map_or(1_000_000, |text| text.parse().unwrap());
     println!("{count} live claims, one a resource, names of 34 bytes, {BATCH_LEN} commands an entry\n");
+    print("this machine now: one cache miss, ns", cache_miss_ns(), None);
     let mut load = Load { table: Table::default(), stamp: Stamp { now_us: 1, wall_us: 1 }, next: 0 };
     fill(&mut load, count);
     cycles(&mut load, count);
@@ -247,6 +248,23 @@ fn print(what: &str, value: u64, target: Option<u64>) {
         None => String::new(),
     };
     println!("{what:<84} {value:>9} {verdict}");
+}
+
+/// What everything below is made of: a walk through 256 MB in random order. A busy machine shows here first.
+fn cache_miss_ns() -> u64 {
+    let len: u64 = 1 << 25;
+    let mut next: Vec<u64> = (0..len).collect();
+    // Sattolo's shuffle makes one cycle of them all.
+    for i in (1..len).rev() {
+        next.swap(i as usize, (scatter(i) % i) as usize);
+    }
+    let (mut at, steps) = (0, 1_000_000);
+    let start = Instant::now();
+    for _ in 0..steps {
+        at = next[at as usize];
+    }
+    let took = start.elapsed().as_nanos() as u64 / steps;
+    took + u64::from(at == len)
 }
 
 /// What the process has in memory.

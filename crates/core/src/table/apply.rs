@@ -32,7 +32,7 @@ enum Grant {
 impl Table {
     /// Applies one log entry.
     pub fn apply(&mut self, batch: &Batch) -> Applied {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(batch.commands.len());
         // A stamp never goes back; should a leader ever send one that does, time stands still instead.
         self.clock.now_us = self.clock.now_us.max(batch.stamp.now_us);
         self.clock.wall_us = batch.stamp.wall_us;

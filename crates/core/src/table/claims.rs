@@ -3,7 +3,7 @@
 //! In:    `apply.rs` inserts, changes and removes. Out: look-ups, and ordered walks for lists and snapshots.
 //! Never: moves a claim: its sequence number (order of creation) is its address for life.
 //!
-//! A page holds the claims whose numbers share all but their last six bits, and a shelf 256 pages. Freezing the table
+//! A page holds the claims whose numbers share all but their last six bits, and a shelf 64 pages. Freezing the table
 //! clones one pointer a shelf; while a snapshot is being written, the first change of a page copies just that page
 //! and the pointers of its shelf.
 
@@ -17,7 +17,7 @@ pub(super) const PAGE_BITS: u32 = 6;
 /// Claims in a full page.
 pub(super) const PAGE_LEN: usize = 1 << PAGE_BITS;
 /// How many of a page number's bits are the place on its shelf.
-const SHELF_BITS: u32 = 8;
+const SHELF_BITS: u32 = 6;
 /// Pages on a full shelf.
 const SHELF_LEN: usize = 1 << SHELF_BITS;
 

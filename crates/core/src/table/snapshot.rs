@@ -22,6 +22,9 @@ pub const SNAPSHOT_FORMAT: u32 = 1;
 /// No counter of a sound table comes near: sums with a ttl stay below 2^63.
 const COUNTER_MAX: u64 = 1 << 62;
 
+/// A header that is wrong must not make the node reserve all memory there is.
+const RESERVE_MAX: u64 = 16 << 20;
+
 /// Everything in a table but its claims.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Header {
@@ -189,6 +192,7 @@ impl Restorer {
         self.table.last_version = header.last_version;
         self.table.settings = header.settings.clone();
         self.table.claims.set_next_seq(header.next_seq);
+        self.table.by_id.reserve(header.claim_count.min(RESERVE_MAX) as usize);
         self.header = Some(header);
         Ok(())
     }
