@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_table_does_what_the_model_does(steps in story(400)) {
+    fn the_table_does_what_the_model_does(steps in story(300)) {
         let mut run = Run::default();
         for step in steps {
             run.step(step);

@@ -19,6 +19,7 @@ impl Table {
         self.check_holders_and_queues(&claims)?;
         self.check_deadlines(&claims, expiry_backlog)?;
         self.check_counts(&claims)?;
+        self.check_keys(&claims)?;
         self.check_finished(&claims)
     }
 
@@ -105,7 +106,18 @@ impl Table {
         Ok(())
     }
 
-    /// Final claims have an end and stand in its order; live ones have none.
+    /// A key leads to the one claim that was made under it.
+    fn check_keys(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+        let key = |(seq, claim): (&u64, &&Claim)| Some((claim.idempotency.as_ref()?.key, *seq));
+        let expected: BTreeMap<u128, u64> = claims.iter().filter_map(key).collect();
+        let keys = claims.values().filter(|claim| claim.idempotency.is_some()).count();
+        match expected == self.by_key && expected.len() == keys {
+            true => Ok(()),
+            false => Err("the idempotency keys differ from the claims' keys".into()),
+        }
+    }
+
+    /// Final claims have an end and stand in its order, also within their resource; live ones have none.
     fn check_finished(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
         let mut finished: Vec<(u64, u64)> = Vec::new();
         for (seq, claim) in claims {
@@ -119,6 +131,15 @@ impl Table {
         finished.sort_unstable();
         if !finished.iter().map(|(_, seq)| seq).eq(self.finished.iter()) {
             return Err("the finished claims are not in order of their ends".into());
+        }
+        let mut by_resource: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (_, seq) in finished {
+            by_resource.entry(&claims[&seq].resource).or_default().push(seq);
+        }
+        for (name, entry) in self.resources.range(Bound::Unbounded) {
+            if !entry.finished().eq(by_resource.remove(&**name).unwrap_or_default()) {
+                return Err(format!("the finished claims of {name} are not in order of their ends"));
+            }
         }
         Ok(())
     }
