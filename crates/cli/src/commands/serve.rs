@@ -71,9 +71,8 @@ impl ServeArgs {
         let file = match &self.config {
             None => Options::default(),
             Some(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-                Options::from_toml(&text).map_err(|error| format!("{}: {error}", path.display()))?
+                let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                Options::from_toml(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?
             }
         };
         let flags = Options {
