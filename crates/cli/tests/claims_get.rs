@@ -11,7 +11,7 @@ fn durations_grow_while_they_last_and_are_final_afterwards() {
     let third = server.claim("r", 60.0);
     let seconds = |path: &str, field: &str| server.detail(path)[field].as_f64();
     eventually("active_duration grows", || seconds(&first, "active_duration") > Some(0.02));
-    eventually("waiting_duration grows", || seconds(&second, "waiting_duration") > Some(0.02));
+    eventually("waiting_duration grows", || seconds(&third, "waiting_duration") > Some(0.02));
     assert_eq!(server.patch(&third, r#"{"status": "withdrawn"}"#).status, 204);
     assert_eq!(server.patch(&first, r#"{"status": "released"}"#).status, 204);
     let (held, gave_up) = (server.detail(&first), server.detail(&third));

@@ -126,7 +126,19 @@ impl Server {
     /// SIGTERM, and how it exited.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
-        self.child.wait().unwrap()
+        self.terminated()
+    }
+
+    /// How it exited, once it has.
+    pub fn terminated(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// The same server again, on the same data, on a new port.
@@ -369,6 +381,33 @@ pub fn micros(timestamp: &Value) -> i64 {
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
     let seconds = ((days * 24 + number(11..13)) * 60 + number(14..16)) * 60 + number(17..19);
     seconds * 1_000_000 + number(20..26)
+}
+
+/// Numbers that only look random: the same seed gives the same ones (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one below `below`.
+    pub fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % below as u64) as usize
+    }
+
+    /// One of these.
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+}
+
+/// The seed of this run: `LEASEHOLD_SEED` repeats an earlier one.
+pub fn seed() -> u64 {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
+    let seed = std::env::var("LEASEHOLD_SEED").map_or_else(|_| fresh(), |seed| seed.parse().unwrap());
+    eprintln!("LEASEHOLD_SEED={seed}");
+    seed
 }
 
 /// Asks until the answer is yes.

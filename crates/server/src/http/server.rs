@@ -27,7 +27,7 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Bytes of request line and headers that hyper keeps: far beyond what any client of the dialects sends.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a connection that is over may still send what nobody reads ...
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
 
@@ -99,7 +99,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
     let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
-    let (header_timeout, mut stopping) = (app.config.header_timeout, app.stopping.clone());
+    let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
     let service = service_fn(move |request| {
         let answer = routes::route(app.clone(), connection.clone(), request);
         async move { Ok::<_, Infallible>(answer.await) }
@@ -109,15 +109,13 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         .header_read_timeout(header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    let stop = async { drop(stopping.wait_for(|stopping| *stopping).await) };
     let ended = tokio::select! {
         ended = &mut serving => ended,
-        () = stop => {
+        () = stopped(stopping.clone()) => {
             std::pin::Pin::new(&mut serving).graceful_shutdown();
             (&mut serving).await
         }
     };
-    drop(place);
     let Parts { io, read_buf, .. } = serving.into_parts();
     let mut stream = io.into_inner();
     if let Err(error) = ended {
@@ -127,7 +125,15 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
             send_last(&mut stream, &too_slow(header_timeout)).await;
         }
     }
-    linger(&mut stream).await;
+    tokio::select! {
+        () = linger(&mut stream) => {}
+        () = stopped(stopping) => {}
+    }
+    drop(place);
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    stopping.wait_for(|stopping| *stopping).await.ok();
 }
 
 /// Reads on for a moment: a socket that is closed with bytes unread is reset, and the answer lost with it.
