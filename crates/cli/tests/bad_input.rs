@@ -38,7 +38,9 @@ impl Guarded {
     fn raw(&self, bytes: &[u8]) -> (Client, Reply) {
         let mut client = self.server.client();
         let _ = client.stream().write_all(bytes);
-        let reply = client.read_reply("GET").unwrap_or_else(|error| panic!("no answer: {error}"));
+        let reply = client
+            .read_reply("GET")
+            .unwrap_or_else(|error| panic!("no answer to {:?}: {error}", &bytes[..bytes.len().min(99)]));
         (client, reply)
     }
 
@@ -235,7 +237,7 @@ fn a_body_of_ten_megabytes_is_too_large_however_it_is_sent() {
     too_large(&guarded.raw(head.as_bytes()).1);
     let head = "POST /v1/claims/ HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551615\r\n\r\n";
     let (_, reply) = guarded.raw(head.as_bytes());
-    assert!(matches!(reply.status, 400 | 413), "{reply:?}");
+    assert!(matches!(reply.status, 400 | 413 | 431), "{reply:?}");
 }
 
 #[test]
@@ -319,12 +321,12 @@ fn timeouts_that_can_not_be_are_refused_at_the_start() {
 #[test]
 fn a_client_that_goes_away_in_the_middle_leaves_nothing() {
     let guarded = Guarded::start(&[]);
-    for cut in [10, 50, 75, 90] {
+    for eighths in 1..8 {
         let body = claim_body("r", 9.0);
         let request =
             format!("POST /v1/claims/ HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let mut client = guarded.server.client();
-        client.send_raw(&request.as_bytes()[..cut]);
+        client.send_raw(&request.as_bytes()[..request.len() * eighths / 8]);
         drop(client);
     }
 }
@@ -413,7 +415,10 @@ fn what_is_no_http_is_refused() {
     guarded.refused(400, b"GET /livez HTTP/9.9\r\nHost: x\r\n\r\n");
     guarded.refused(400, b"GET /livez SMTP/1.1\r\nHost: x\r\n\r\n");
     guarded.refused(400, b"G\xc3\x89T /livez HTTP/1.1\r\nHost: x\r\n\r\n");
-    guarded.refused(400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // Who opens in HTTP/2 would not understand an answer in HTTP/1.1.
+    let mut http2 = guarded.server.client();
+    http2.send_raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert_closed(&http2, "HTTP/2");
     guarded.refused(400, b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03 a client hello of TLS \r\n\r\n");
     guarded.refused(400, &[0; 64]);
     guarded.refused(400, &[0xff; 64]);
@@ -570,8 +575,14 @@ fn spoil(text: &str, random: &mut Random) -> Vec<u8> {
 }
 
 fn fuzzed(random: &mut Random, id: &str) -> (String, Vec<u8>) {
-    let method = random.pick(METHODS);
-    let target = format!("{}{}", random.pick(PATHS), random.pick(QUERIES)).replace("ID", id);
+    // Half of them are at least the right kind of request for their path.
+    let (method, path) = match random.below(8) {
+        0 | 1 => ("POST", "/v1/claims/"),
+        2 => ("PATCH", "/v1/claims/ID/"),
+        3 => ("POST", "/v1/renewals"),
+        _ => (random.pick(METHODS), random.pick(PATHS)),
+    };
+    let target = format!("{path}{}", random.pick(QUERIES)).replace("ID", id);
     let body = spoil(&random.pick(BODIES).replace("ID", id), random);
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n");
     if random.below(3) == 0 {
@@ -589,7 +600,7 @@ fn fuzzed(random: &mut Random, id: &str) -> (String, Vec<u8>) {
 
 #[test]
 fn two_thousand_random_requests_never_break_the_server() {
-    let server = Server::start_with(&["--header-timeout", "5", "--body-timeout", "5"]);
+    let server = Server::start_with(&["--header-timeout", "1", "--body-timeout", "1"]);
     let mut random = Random(seed());
     let path = server.claim("fuzz", 900.0);
     let id = path.trim_matches('/').rsplit('/').next().unwrap();
@@ -598,8 +609,6 @@ fn two_thousand_random_requests_never_break_the_server() {
     for _ in 0..2000 {
         let (method, request) = fuzzed(&mut random, id);
         let _ = client.stream().write_all(&request);
-        // What was cut short may be waiting for more: the end says that there is none.
-        client.stream().shutdown(std::net::Shutdown::Write).unwrap();
         if let Ok(reply) = client.read_reply(&method) {
             assert!(reply.status < 500, "{}: {reply:?}", String::from_utf8_lossy(&request));
             *seen.entry(reply.status).or_insert(0) += 1;
