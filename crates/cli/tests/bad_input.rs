@@ -472,7 +472,7 @@ fn one_connection_too_many_is_told_to_come_back() {
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
     drop(first);
     common::eventually("there is room again", || {
-        server.client().try_request("GET", "/livez", b"").is_ok_and(|reply| reply.status == 200)
+        server.client().try_request("GET", "/livez", &[], b"").is_ok_and(|reply| reply.status == 200)
     });
 }
 

@@ -241,10 +241,14 @@ pub struct Reply {
 
 impl Client {
     pub fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(addr).unwrap()
+    }
+
+    pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sends a request and reads its response.
@@ -255,6 +259,16 @@ impl Client {
 
     /// Sends a request; `read_reply` reads its response.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        self.try_send(method, path, headers, body).unwrap();
+    }
+
+    pub fn try_send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             head += "Host: leasehold.test\r\n";
@@ -265,15 +279,18 @@ impl Client {
         if !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
-        self.send_raw(&[head.as_bytes(), b"\r\n", body].concat());
+        self.stream.get_mut().write_all(&[head.as_bytes(), b"\r\n", body].concat())
     }
 
-    /// Sends a request and reads its response; an error if the connection failed anywhere between.
-    pub fn try_request(&mut self, method: &str, path: &str, body: &[u8]) -> std::io::Result<Reply> {
-        let len = body.len();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nHost: leasehold.test\r\nContent-Length: {len}\r\n\r\n");
-        self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())?;
+    /// The same; an error if the connection failed anywhere between.
+    pub fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<Reply> {
+        self.try_send(method, path, headers, body)?;
         self.read_reply(method)
     }
 

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::{Method, Request, StatusCode, Version};
 
-use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
+use super::problem::{closing, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
@@ -51,6 +51,6 @@ fn page(app: &App, request: &Request<Incoming>) -> Response {
             json(StatusCode::OK, format!("{{\"version\": \"{}\"}}\n", env!("CARGO_PKG_VERSION")))
         }
         ("/livez", _) | (_, Ok(())) => typed(StatusCode::OK, "text/plain", "ok\n"),
-        (_, Err(error)) => engine_problem(&error),
+        (_, Err(error)) => problem(StatusCode::SERVICE_UNAVAILABLE, "not-ready", &error.to_string()),
     }
 }
