@@ -1,5 +1,7 @@
 //! Bad input of every kind: a 4xx that names what is wrong, nothing changed, never a 500 or a panic.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
 mod common;
 use std::io::{Read, Write};
 

@@ -1,5 +1,7 @@
 //! What Leasehold adds to the claims protocol: long-polls, idempotency keys, renewals of many, an orderly stop.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
 mod common;
 use common::{Client, Server, claim_body, eventually};
 use serde_json::{Value, json};

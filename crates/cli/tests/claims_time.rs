@@ -1,5 +1,7 @@
 //! Time: ttls run out by themselves, exactly, from the right instant, and the next in the queue holds at once.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
 mod common;
 use std::time::{Duration, Instant};
 
@@ -112,7 +114,8 @@ fn the_pickup_grace_ends_with_the_clients_first_look() {
     let expires = micros(&server.detail(&path)["expires"]);
     assert!(expires > promoted + 99_500_000 && expires < promoted + 1_000_000_000);
     // It does not start anew with every look.
-    eventually("time passes", || micros(&server.detail(&path)["expires"]) < expires + 100_000_000);
+    eventually("some of the ttl has run", || server.detail(&path)["active_duration"].as_f64() > Some(0.6));
+    assert!(micros(&server.detail(&path)["expires"]) < expires + 500_000);
 }
 
 #[test]

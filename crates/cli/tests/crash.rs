@@ -1,6 +1,12 @@
 //! Nothing is lost: whatever was acknowledged is there after `kill -9`, at any moment, again and again; nothing that
 //! was refused is; tokens never repeat. And what a crash can't explain stops the start with a clear message.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -330,7 +336,6 @@ impl Life {
             if record.key.is_some() && record.known == Known::Nothing {
                 let reply = post(&mut client, "/v1/claims/", record, padding).unwrap();
                 assert!(matches!(reply.status, 200..=202), "{record:?} {reply:?}");
-                assert!(record.token <= self.token_max || record.token == 0);
                 record.maybe = Maybe::Nothing;
                 record.learn(&reply.json());
             }
@@ -364,7 +369,7 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let mut random = Random(seed());
     for _ in 0..2 {
         let mut life = Life::start(&[]);
-        for _ in 0..9 {
+        for _ in 0..8 {
             life.round(&mut random, 0);
         }
         assert!(life.books.iter().flatten().count() > 100, "they hardly did anything");
@@ -376,7 +381,7 @@ fn what_was_acknowledged_survives_a_kill_while_snapshots_are_taken() {
     let mut random = Random(seed() ^ 1);
     for _ in 0..2 {
         let mut life = Life::start(&["--snapshot-log-mib", "1"]);
-        for _ in 0..9 {
+        for _ in 0..8 {
             life.round(&mut random, 8_000);
         }
         assert!(!snapshots(&life.server.data).is_empty(), "no snapshot was ever taken");

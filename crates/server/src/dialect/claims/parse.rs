@@ -260,7 +260,7 @@ pub(super) fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
 }
 
 /// The members of a JSON object, and which of them are given twice.
-fn members(body: &[u8]) -> Result<(Vec<(String, &RawValue)>, Mistakes), Response> {
+fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
     if body.is_empty() {
         return Err(bad("body", "is empty; a JSON object is expected"));
     }
@@ -274,8 +274,11 @@ fn members(body: &[u8]) -> Result<(Vec<(String, &RawValue)>, Mistakes), Response
     Ok((members, mistakes))
 }
 
-/// Every member of a JSON object in its order, the doubled ones too.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+/// Names and values, in their order.
+type MemberList<'a> = Vec<(String, &'a RawValue)>;
+
+/// Every member of a JSON object, the doubled ones too.
+struct Members<'a>(MemberList<'a>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
