@@ -12,7 +12,7 @@ use super::problem::{engine_problem, method_not_allowed, not_found};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::claims;
+use crate::dialect::{claims, locks};
 
 /// Answers a request.
 pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
@@ -28,10 +28,13 @@ pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<
             _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
         }
     }
+    if let Some(place) = locks::Place::of(path) {
+        return locks::answer(&app, &connection, request, place).await;
+    }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
-        _ => not_found("there is nothing here: claims are under /v1/claims/"),
+        _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
     }
 }
 

@@ -12,10 +12,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::basic::Administrators;
+use super::delivery::Wire;
 use super::request::Connection;
 use super::routes;
 use crate::config::Config;
@@ -32,6 +35,8 @@ pub struct App {
     pub engine: Arc<Engine>,
     /// How this node is set up.
     pub config: Config,
+    /// Who may use the locks dialect's administration.
+    pub administrators: Administrators,
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
 }
@@ -48,7 +53,8 @@ impl Server {
     pub async fn bind(engine: Arc<Engine>, config: Config) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
-        Ok(Self { listener, app: Arc::new(App { engine, config, stopping }), stop })
+        let administrators = Administrators::new(config.admin.clone());
+        Ok(Self { listener, app: Arc::new(App { engine, config, administrators, stopping }), stop })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -94,9 +100,12 @@ impl Server {
     ) {
         let (app, Ok(local)) = (self.app.clone(), stream.local_addr()) else { return };
         stream.set_nodelay(true).ok();
+        keep_alive(&stream);
         let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
         let header_timeout = app.config.header_timeout;
+        let (wire, delivery) = (Wire::new(stream, connection.clone()), connection.clone());
         let service = service_fn(move |request| {
+            connection.delivery.seen();
             let answer = routes::route(app.clone(), connection.clone(), request);
             async move { Ok::<_, Infallible>(answer.await) }
         });
@@ -104,14 +113,26 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(header_timeout)
             .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(wire), service);
         let serving = graceful.watch(serving);
         tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::debug!(%peer, %error, "a connection ended early");
             }
+            delivery.delivery.close();
             drop(place);
         });
+    }
+}
+
+/// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.
+fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        tracing::debug!(%error, "TCP keep-alive could not be set");
     }
 }
 
