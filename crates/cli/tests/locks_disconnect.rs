@@ -26,6 +26,15 @@ fn claims(server: &Server, resource: &str, status: &str) -> Vec<Value> {
     list.as_array().unwrap().clone()
 }
 
+/// Connections among them. The fewest of a few looks: earlier connections may be just about to end.
+fn open_files(server: &Server) -> usize {
+    let count = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
+    };
+    (0..50).map(count).min().unwrap()
+}
+
 fn wait_for_queue(server: &Server, resource: &str, len: usize) {
     eventually("the queue is as long", || claims(server, resource, "waiting").len() == len);
 }
@@ -61,14 +70,17 @@ fn who_closes_only_its_sending_side_counts_as_gone() {
 #[test]
 fn who_is_gone_before_the_answer_leaves_no_lock_behind() {
     let server = Server::start();
+    held(&server, "first");
+    server.client().request("DELETE", "/resources", &[], b"");
+    let before = open_files(&server);
     for i in 0..200 {
         let resource = format!("r{i}");
         drop(send(&server, &resource));
     }
+    // Some are gone before there is a claim; the others' claims end. Nothing is left once all connections are over.
+    eventually("all connections are over", || open_files(&server) <= before);
     eventually("all are taken back", || {
-        let list = server.get("/v1/claims/?limit=1000").json();
-        let list = list.as_array().unwrap();
-        list.iter().filter(|claim| claim["status"] == "withdrawn").count() == 200
+        server.get("/v1/claims/?limit=1000&status=active").json().as_array().unwrap().is_empty()
     });
 }
 
@@ -93,15 +105,17 @@ fn who_closes_at_the_moment_of_the_grant_leaves_no_lock_behind() {
             releasing.send("DELETE", &holder, &[], b"");
         }
         assert_eq!(releasing.read_reply("DELETE").unwrap().status, 204);
-        // A client that closed with the answer unread in its own machine can't be told from one that read it (see
-        // docs/locks.md); that one round is let go, and counted.
-        let reply = next.stream().set_read_timeout(Some(std::time::Duration::from_millis(500)));
-        reply.unwrap();
+        // Who closed first is certainly gone. Who closed with the answer already in its own machine can't be told
+        // from one that read it (see docs/locks.md): such a round is let go.
+        if round % 2 == 0 {
+            next.stream().set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+        }
         match next.read_reply("POST") {
             Ok(reply) => assert_eq!(reply.status, 201),
-            Err(_) => {
-                eprintln!("round {round}: the answer had reached the client's machine before it closed")
+            Err(error) if round % 2 == 0 => {
+                eprintln!("round {round}: the answer came before the close: {error}")
             }
+            Err(error) => panic!("round {round}: nobody got the lock: {error}"),
         }
     }
 }
@@ -122,6 +136,10 @@ fn an_answer_that_the_clients_machine_refuses_gives_the_lock_back() {
     assert_eq!(server.client().request("DELETE", &holder, &[], b"").status, 204);
     assert_eq!(third.read_reply("POST").unwrap().status, 201, "the second was passed over");
     assert_eq!(claims(&server, "foo", "withdrawn").len(), 1);
+    assert!(
+        server.logged().contains("its client was gone before the answer came"),
+        "it was granted, then taken back"
+    );
 }
 
 #[test]

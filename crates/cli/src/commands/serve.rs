@@ -4,7 +4,7 @@
 //!        on stdout one line with its URL once it can be used.
 //! Never: exits 0 unless everything that was asked has been answered.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -120,7 +120,11 @@ fn raise_descriptor_limit(wanted: u64) {
 /// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.
 fn start_logging() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {

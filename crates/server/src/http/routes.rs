@@ -3,6 +3,7 @@
 //! In:    a request. Out: the response of the dialect or page that owns its path.
 //! Never: looks into bodies or tables.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -14,8 +15,20 @@ use super::server::App;
 use super::{Response, json, typed};
 use crate::dialect::{claims, locks};
 
-/// Answers a request.
-pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
+/// Answers a request. The future has the size of what it does: hyper keeps one a connection, and a request that
+/// stands open for hours must not take the room of the largest one.
+pub fn answer(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    match locks::Place::of(request.uri().path()) {
+        Some(place) => Box::pin(async move { locks::answer(&app, &connection, request, place).await }),
+        None => Box::pin(route(app, connection, request)),
+    }
+}
+
+async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
     let path = request.uri().path();
     if let Some(rest) = path.strip_prefix("/v1/claims") {
         match rest.strip_prefix('/').map(|id| id.strip_suffix('/').unwrap_or(id)) {
@@ -27,9 +40,6 @@ pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<
             }
             _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
         }
-    }
-    if let Some(place) = locks::Place::of(path) {
-        return locks::answer(&app, &connection, request, place).await;
     }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,

@@ -106,7 +106,7 @@ impl Server {
         let (wire, delivery) = (Wire::new(stream, connection.clone()), connection.clone());
         let service = service_fn(move |request| {
             connection.delivery.seen();
-            let answer = routes::route(app.clone(), connection.clone(), request);
+            let answer = routes::answer(app.clone(), connection.clone(), request);
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let serving = http1::Builder::new()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
-use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
+use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
 
 pub use self::parse::Place;
 pub use self::wait::withdraw_orphans;
@@ -48,8 +48,8 @@ pub async fn answer(
         _ if !reads && method != Method::DELETE => Err(method_not_allowed("DELETE, GET, HEAD")),
         Place::Lock(resource, uid) if reads => get(app, &resource, uid).await,
         Place::Lock(resource, uid) => delete(app, &resource, uid).await,
-        Place::Resources => admin::resources(app, connection, &request).await,
-        Place::Resource(resource) => admin::resource(app, connection, &request, resource).await,
+        Place::Resources => Box::pin(admin::resources(app, connection, &request)).await,
+        Place::Resource(resource) => Box::pin(admin::resource(app, connection, &request, resource)).await,
     };
     answer.unwrap_or_else(|refusal| refusal)
 }
@@ -60,21 +60,26 @@ async fn post(
     request: Request<Incoming>,
     resource: Arc<str>,
 ) -> Result<Response, Response> {
-    let (head, body) = request.into_parts();
-    let owner = connection.client(&head.headers);
-    let base_url = connection.base_url(&head.headers);
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
-    // A request may stand open for hours, ten thousand of them at a time: it keeps nothing that it does not need.
-    drop(head);
-    let wanted = parse::wanted(&body)?;
-    drop(body);
-    let url = format!("{base_url}/locks/{resource}/");
-    drop(base_url);
-    let new = wanted.into_claim(resource, owner);
+    // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
+    let (url, new) = Box::pin(read(app, connection, request, resource)).await?;
     match wait::acquire(app, connection, new).await {
         Ok(view) => Ok(created(&view, &url)),
         Err(refusal) => Err(refusal.into_response()),
     }
+}
+
+/// The claim that a POST asks for, and what its lock's URL will start with.
+async fn read(
+    app: &App,
+    connection: &Connection,
+    request: Request<Incoming>,
+    resource: Arc<str>,
+) -> Result<(Box<str>, NewClaim), Response> {
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let wanted = parse::wanted(&body)?;
+    let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
+    Ok((url.into(), wanted.into_claim(resource, connection.client(&head.headers))))
 }
 
 /// 201, an empty body, and where the lock is.
