@@ -1,5 +1,11 @@
 //! The locks dialect, sentence by sentence, over a real socket.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::time::{Duration, Instant};
 

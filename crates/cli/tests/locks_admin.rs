@@ -1,5 +1,11 @@
 //! Administration of locks: what it shows and ends, and who may use it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,5 +1,11 @@
 //! Clients that go away: while they wait, at the moment of their grant, and with the server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::io::Read;
 use std::net::Shutdown;
@@ -113,7 +119,7 @@ fn who_closes_at_the_moment_of_the_grant_leaves_no_lock_behind() {
         match next.read_reply("POST") {
             Ok(reply) => assert_eq!(reply.status, 201),
             Err(error) if round % 2 == 0 => {
-                eprintln!("round {round}: the answer came before the close: {error}")
+                eprintln!("round {round}: the answer came before the close: {error}");
             }
             Err(error) => panic!("round {round}: nobody got the lock: {error}"),
         }

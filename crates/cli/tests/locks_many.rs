@@ -2,6 +2,12 @@
 //!
 //! The server and this client are processes of their own, with a file descriptor a connection each.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,5 +1,11 @@
 //! The Python example of docs/locks.md runs as it stands there, with the real `requests` library.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that can't go on should say so and stop"
+)]
+
 mod common;
 use std::path::PathBuf;
 use std::process::Command;

@@ -139,7 +139,7 @@ impl Options {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
-            admin: admin_access(self.admin_userpass_file, listen)?,
+            admin: admin_access(self.admin_userpass_file.as_deref(), listen)?,
             settings,
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
@@ -150,8 +150,8 @@ impl Options {
 }
 
 /// Who can only come from this machine may administrate unless told otherwise; nobody else.
-fn admin_access(setting: Option<String>, listen: SocketAddr) -> Result<AdminAccess, ConfigError> {
-    match setting.as_deref() {
+fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess, ConfigError> {
+    match setting {
         Some("yes") => Ok(AdminAccess::Open),
         Some("no") => Ok(AdminAccess::Off),
         Some("") => Err(ConfigError {

@@ -87,7 +87,7 @@ impl Administrators {
         let path = path.display();
         match found {
             Err(error) => {
-                tracing::error!(%path, %error, "no administrator gets in: the file of users can't be read")
+                tracing::error!(%path, %error, "no administrator gets in: the file of users can't be read");
             }
             Ok(users) => {
                 for line in &users.broken {

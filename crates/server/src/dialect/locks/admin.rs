@@ -106,8 +106,11 @@ async fn names(app: &App) -> Result<Vec<Arc<str>>, EngineError> {
     }
 }
 
-/// Some names, and the one to go on after.
-fn look(table: &Table, now_us: u64, after: Option<&str>) -> Settled<(Vec<Arc<str>>, Option<Arc<str>>)> {
+/// Some names, and the one to go on after, if there are more.
+type Names = (Vec<Arc<str>>, Option<Arc<str>>);
+
+/// Looks at a bounded number of resources.
+fn look(table: &Table, now_us: u64, after: Option<&str>) -> Settled<Names> {
     let (mut found, mut unsettled, mut last) = (Vec::new(), Vec::new(), None);
     for (looked_at, (name, resource)) in table.resources_after("", after).enumerate() {
         if looked_at == NAMES_PER_LOOK {
