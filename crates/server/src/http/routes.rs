@@ -12,12 +12,14 @@ use super::problem::{engine_problem, method_not_allowed, not_found};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::claims;
+use crate::dialect::{claims, leases};
 
 /// Answers a request.
 pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
     let path = request.uri().path();
-    if let Some(rest) = path.strip_prefix("/v1/claims") {
+    if let Some(rest) =
+        path.strip_prefix("/v1/claims").filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
         match rest.strip_prefix('/').map(|id| id.strip_suffix('/').unwrap_or(id)) {
             None if rest.is_empty() => return claims::collection(&app, &connection, request).await,
             Some("") => return claims::collection(&app, &connection, request).await,
@@ -31,6 +33,7 @@ pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
+        _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,
         _ => not_found("there is nothing here: claims are under /v1/claims/"),
     }
 }

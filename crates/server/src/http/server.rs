@@ -104,6 +104,8 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(header_timeout)
             .max_buf_size(HEAD_BYTES_MAX)
+            // Names of headers ignore case, but scripts that grep for `Location:` don't.
+            .title_case_headers(true)
             .serve_connection(TokioIo::new(stream), service);
         let serving = graceful.watch(serving);
         tokio::spawn(async move {
