@@ -16,7 +16,7 @@ use super::parse::Format;
 use super::path::{self, Place, href};
 use super::render::{self, Summary};
 use super::report::{self, Row};
-use super::when::{ago, span, utc};
+use super::when::{distance, span, utc_cell};
 use crate::engine::clock::wall_us;
 use crate::engine::{Engine, EngineError};
 use crate::http::{Response, typed};
@@ -162,21 +162,21 @@ fn name_of(view: &View) -> &str {
     view.claim.resource.rsplit('/').next().unwrap_or("")
 }
 
-const COLUMNS: [&str; 6] = ["lease", "state", "holder", "since", "expires", "renewals"];
+const COLUMNS: [&str; 6] = ["lease", "state", "holder", "since (UTC)", "expires", "renewals"];
 
 fn row(view: &View, now_us: u64) -> Row<6> {
     let (claim, times) = (&view.claim, times(view, now_us));
     let held = is_held(view);
     let expires = match (times.left_us, times.expires_us) {
         (Some(left_us), _) => format!("in {}", span(left_us)),
-        (None, Some(ended_us)) => format!("{} {}", claim.status, utc(ended_us)),
+        (None, Some(ended_us)) => format!("{} {}", claim.status, distance(ended_us, now_us)),
         (None, None) => "never".into(),
     };
     Row([
         name_of(view).into(),
         if held { "held" } else { "free" }.into(),
-        if held { claim.owner.to_string() } else { format!("({})", claim.owner) },
-        ago(times.acquired_us, now_us),
+        if held { claim.owner.to_string() } else { format!("last {}", claim.owner) },
+        utc_cell(times.acquired_us),
         expires,
         claim.renewals.to_string(),
     ])

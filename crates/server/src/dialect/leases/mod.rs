@@ -53,7 +53,7 @@ struct Asked<'a> {
 /// Anything under `/v1/` that belongs to nobody else.
 pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request<Incoming>) -> Response {
     if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
-        return render::seal(too_long());
+        return render::seal(render::of_nobody(too_long()));
     }
     let place = match path::parse(request.uri().path()) {
         Ok(place) => place,
@@ -62,11 +62,11 @@ pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request<Inc
                 "there is nothing here: claims are under /v1/claims/, leases are /v1/<namespace>/leases/<name>",
             );
         }
-        Err(PathMistake::Bad(why)) => return render::seal(bad(&why)),
-        Err(PathMistake::TooLong) => return render::seal(too_long()),
+        Err(PathMistake::Bad(why)) => return render::seal(render::of_nobody(bad(&why))),
+        Err(PathMistake::TooLong) => return render::seal(render::of_nobody(too_long())),
     };
     let answer = match place {
-        Place::List(namespace) => list_of(app, &namespace, &request).await,
+        Place::List(namespace) => list_of(app, &namespace, &request).await.map_err(render::of_nobody),
         Place::Lease(resource) => one(app, connection, request, resource).await,
     };
     render::seal(answer.unwrap_or_else(|refusal| refusal))
@@ -110,7 +110,7 @@ async fn one(
     request: Request<Incoming>,
     resource: Arc<str>,
 ) -> Result<Response, Response> {
-    let caller = parse::caller(request.headers(), connection)?;
+    let caller = parse::caller(request.headers(), connection).map_err(render::of_nobody)?;
     let asked = Asked { app, resource, caller, format: parse::format(request.headers()) };
     let answer = match *request.method() {
         Method::GET | Method::HEAD => asked.get(&request).await,
@@ -133,7 +133,8 @@ impl Asked<'_> {
             Some(view) if self.format == Format::Raw && lease.is_held() => render::client_data(view),
             _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.caller, ""),
             latest => {
-                let line = not_held(latest.as_ref());
+                // Reports say it in their first line.
+                let line = if self.format == Format::Raw { not_held(latest.as_ref()) } else { String::new() };
                 render::answer(StatusCode::NOT_FOUND, self.format, &lease, &self.caller, &line)
             }
         };
@@ -237,7 +238,10 @@ impl Asked<'_> {
             _ => self.look().await.ok(),
         };
         let (history, waiting) = around.map_or((Vec::new(), 0), |lease| (lease.history, lease.waiting));
-        let lease = Lease { resource: self.resource.clone(), latest: view, history, waiting };
+        // The table answered as of the entry's stamp; since then the entry was written and synced.
+        let now_us = self.app.engine.read(|_, now_us| now_us);
+        let latest = view.map(|view| View { now_us: now_us.max(view.now_us), ..view });
+        let lease = Lease { resource: self.resource.clone(), latest, history, waiting };
         let mut response = render::answer(status, self.format, &lease, &self.caller, line);
         render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.caller);
         response

@@ -72,12 +72,13 @@ pub(super) fn seal(mut response: Response) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(VARY, HeaderValue::from_static("accept, x-quorum-client-id"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // A path that names no lease, or an answer that nobody knows, belongs to no one.
-    let unknown = response.status().is_server_error();
-    if !unknown && !response.headers().contains_key(CLIENT_IS_YOU) {
-        response.headers_mut().insert(CLIENT_IS_YOU, HeaderValue::from_static("No"));
-    }
     response
+}
+
+/// A refusal of what names no lease, or no client: it is nobody's.
+pub(super) fn of_nobody(mut refusal: Response) -> Response {
+    metadata(refusal.headers_mut(), None, "");
+    refusal
 }
 
 /// The answer to a request about a lease: a line for programs, the lease itself for who asks for more.

@@ -7,7 +7,7 @@ use leasehold_core::{Data, View};
 
 use super::lease::{Lease, is_held, times};
 use super::path::href;
-use super::when::{ago, span, utc};
+use super::when::{ago, distance, span, utc, utc_cell};
 use crate::engine::clock::wall_us;
 
 /// Client data beyond this is cut in reports.
@@ -17,7 +17,7 @@ const DATA_SHOWN_MAX: usize = 4096;
 pub(super) type Fact = (&'static str, String);
 
 /// Columns of the history.
-const HISTORY_COLUMNS: [&str; 6] = ["owner", "from", "until", "held for", "renewals", "ended"];
+const HISTORY_COLUMNS: [&str; 6] = ["holder", "from (UTC)", "until (UTC)", "held for", "renewals", "ended"];
 
 /// The report as text.
 pub(super) fn text(lease: &Lease, caller: &str, line: &str) -> String {
@@ -26,7 +26,7 @@ pub(super) fn text(lease: &Lease, caller: &str, line: &str) -> String {
         out += &format!("  ({line})\n\n");
     }
     for (label, value) in facts(lease, caller) {
-        out += &format!("  {label:<9} {value}\n");
+        out += &format!("  {label:<11} {value}\n");
     }
     if let Some(data) = shown_data(lease) {
         out += "\nClient data\n\n";
@@ -106,7 +106,7 @@ fn facts(lease: &Lease, caller: &str) -> Vec<Fact> {
     let you = if *claim.owner == *caller { " (that is you)" } else { "" };
     let held = is_held(view);
     let mut facts = vec![
-        (if held { "holder" } else { "last held" }, format!("{}{you}", claim.owner)),
+        (if held { "holder" } else { "last holder" }, format!("{}{you}", claim.owner)),
         ("since", ago(times.acquired_us, now_us)),
         ("renewed", renewed(claim.renewals, times.renewed_us, now_us)),
     ];
@@ -179,11 +179,11 @@ fn history_rows(lease: &Lease) -> Vec<Row<6>> {
         let until_us = times.expires_us.unwrap_or(times.renewed_us);
         Row([
             claim.owner.to_string(),
-            utc(times.acquired_us),
-            ago(until_us, now_us),
+            utc_cell(times.acquired_us),
+            utc_cell(until_us),
             claim.held_us(view.now_us).map_or_else(String::new, span),
             claim.renewals.to_string(),
-            claim.status.to_string(),
+            format!("{} {}", claim.status, distance(until_us, now_us)),
         ])
     };
     lease.history.iter().map(row).collect()

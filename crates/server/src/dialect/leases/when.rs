@@ -7,10 +7,14 @@ use jiff::Timestamp;
 
 /// `2026-01-02 03:04:05 UTC`.
 pub(super) fn utc(wall_us: u64) -> String {
+    format!("{} UTC", utc_cell(wall_us))
+}
+
+/// The same for a column that says UTC in its heading.
+pub(super) fn utc_cell(wall_us: u64) -> String {
     let seconds = i64::try_from(wall_us / 1_000_000).unwrap_or(i64::MAX);
     let timestamp = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
-    let text = format!("{timestamp:.0}");
-    text.replace('T', " ").replace('Z', " UTC")
+    format!("{timestamp:.0}").replace('T', " ").replace('Z', "")
 }
 
 /// The two largest units of a span; what lasts less than a second is that.
@@ -35,9 +39,14 @@ pub(super) fn span(us: u64) -> String {
 
 /// A past instant, also as a distance from now.
 pub(super) fn ago(wall_us: u64, now_wall_us: u64) -> String {
+    format!("{} ({})", utc(wall_us), distance(wall_us, now_wall_us))
+}
+
+/// The distance of a past instant alone.
+pub(super) fn distance(wall_us: u64, now_wall_us: u64) -> String {
     match now_wall_us.saturating_sub(wall_us) {
-        0..1_000_000 => format!("{} (just now)", utc(wall_us)),
-        distance_us => format!("{} ({} ago)", utc(wall_us), span(distance_us)),
+        0..1_000_000 => "just now".into(),
+        distance_us => format!("{} ago", span(distance_us)),
     }
 }
 
