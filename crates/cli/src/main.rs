@@ -1,4 +1,4 @@
-//! The `leasehold` command: one binary, one subcommand a task.
+//! The `leasehold` command: reads the command line and hands over to a subcommand.
 //!
 //! In:    the command line. Out: the exit code of the subcommand; errors on stderr, once.
 
@@ -18,18 +18,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the service.
+    /// Run the service
     Serve(commands::serve::ServeArgs),
+    /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
+    Bench(commands::bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(args),
+        Command::Bench(args) => commands::bench::run(args),
     };
     match result {
-        Ok(code) => code,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&*error);
+            report(&error);
             ExitCode::FAILURE
         }
     }
@@ -39,6 +42,6 @@ fn main() -> ExitCode {
     clippy::print_stderr,
     reason = "the one place where an error reaches the person who typed the command"
 )]
-fn report(error: &dyn std::error::Error) {
-    eprintln!("leasehold: {error}");
+fn report(error: &anyhow::Error) {
+    eprintln!("leasehold: {error:#}");
 }

@@ -11,10 +11,13 @@ use leasehold_core::{ClaimId, Event, EventKind};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+/// Whoever waits for one claim: a ticket, and how to wake its owner.
+type Waiting = Vec<(u64, oneshot::Sender<()>)>;
+
 /// Waiters by claim.
 #[derive(Debug, Default)]
 pub struct Publisher {
-    waiters: Mutex<HashMap<ClaimId, Vec<(u64, oneshot::Sender<()>)>>>,
+    waiters: Mutex<HashMap<ClaimId, Waiting>>,
     /// How many there are, so that entries nobody waits for cost one look.
     count: AtomicUsize,
     next_ticket: AtomicU64,

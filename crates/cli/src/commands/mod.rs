@@ -1,6 +1,4 @@
-//! One file a subcommand.
+//! The subcommands of `leasehold`, one file or folder each.
 
+pub(crate) mod bench;
 pub(crate) mod serve;
-
-/// How a subcommand ends: with its exit code, or with an error that `main` prints.
-pub(crate) type CommandResult = Result<std::process::ExitCode, Box<dyn std::error::Error>>;

@@ -7,15 +7,14 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
+use anyhow::{Context, anyhow};
 use leasehold_server::config::{Config, Options};
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::Server;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
-
-use super::CommandResult;
 
 /// Settings of a node. Each can also stand in the TOML file, under the same name without the dashes in front.
 #[derive(clap::Args)]
@@ -62,13 +61,12 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    fn into_config(self) -> Result<Config, Box<dyn std::error::Error>> {
+    fn into_config(self) -> anyhow::Result<Config> {
         let file = match &self.config {
             None => Options::default(),
             Some(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-                Options::from_toml(&text).map_err(|error| format!("{}: {error}", path.display()))?
+                let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                Options::from_toml(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?
             }
         };
         let flags = Options {
@@ -89,17 +87,28 @@ impl ServeArgs {
     }
 }
 
-pub(crate) fn run(args: ServeArgs) -> CommandResult {
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     start_logging();
     let config = args.into_config()?;
-    // Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
-    let wanted = config.connections_max as u64 + 256;
-    match rlimit::increase_nofile_limit(wanted) {
-        Ok(limit) if limit >= wanted => {}
-        Ok(limit) => tracing::warn!(limit, wanted, "few file descriptors: raise the limit (ulimit -n)"),
-        Err(error) => tracing::warn!(%error, "the limit on file descriptors could not be raised"),
-    }
+    raise_descriptor_limit(config.connections_max as u64 + 256);
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+}
+
+/// Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
+fn raise_descriptor_limit(wanted: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+    if raised.is_err() || most < wanted {
+        tracing::warn!(
+            limit = most,
+            wanted,
+            "few file descriptors for that many connections: raise `ulimit -Hn`"
+        );
+    }
 }
 
 /// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.
@@ -108,7 +117,7 @@ fn start_logging() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
-async fn serve(config: Config) -> CommandResult {
+async fn serve(config: Config) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let engine_config = EngineConfig {
         data_dir: config.data.clone(),
@@ -119,7 +128,7 @@ async fn serve(config: Config) -> CommandResult {
     let engine = Engine::start(engine_config).await?;
     let listen = config.listen;
     let server = Server::bind(engine.clone(), config.clone()).await;
-    let server = server.map_err(|error| format!("can't listen on {listen}: {error}"))?;
+    let server = server.with_context(|| format!("can't listen on {listen}"))?;
     let url = format!("http://{}", server.local_addr()?);
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);
@@ -138,8 +147,8 @@ async fn serve(config: Config) -> CommandResult {
         .await;
     engine.stop().await;
     match failed.into_inner() {
-        None => Ok(ExitCode::SUCCESS),
-        Some(why) => Err(format!("the node stopped, since its log failed: {why}").into()),
+        None => Ok(()),
+        Some(why) => Err(anyhow!("the node stopped, since its log failed: {why}")),
     }
 }
 

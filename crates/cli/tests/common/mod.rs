@@ -3,7 +3,7 @@
 //! In:    the binary that cargo built, a fresh data directory. Out: [`Server`] and [`Client`].
 //! Never: sleeps for a fixed time and hopes: it waits for lines, answers and exits, with generous limits.
 
-#![allow(dead_code, reason = "each test file uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

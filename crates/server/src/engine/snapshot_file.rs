@@ -29,10 +29,31 @@ pub struct SnapshotFile {
 
 /// Writes a snapshot and removes the older ones.
 pub fn write(dir: &Path, meta: &SnapshotMeta, frozen: &Frozen) -> io::Result<SnapshotFile> {
+    place(dir, meta, |partial| write_file(partial, meta, frozen))
+}
+
+/// Takes a snapshot that came from elsewhere into this folder and removes the older ones.
+pub fn adopt(dir: &Path, meta: &SnapshotMeta, from: &Path) -> io::Result<SnapshotFile> {
+    if from.parent() == Some(dir) {
+        keep_only(dir, from)?;
+        return Ok(SnapshotFile { path: from.into() });
+    }
+    place(dir, meta, |partial| {
+        fs::copy(from, partial)?;
+        File::open(partial)?.sync_all()
+    })
+}
+
+/// Fills a file under a passing name, and gives it its own once it is safe.
+fn place(
+    dir: &Path,
+    meta: &SnapshotMeta,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<SnapshotFile> {
     let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));
     let path = dir.join(format!("{term:010}-{index:020}.snapshot"));
     let partial = path.with_extension("partial");
-    let result = write_file(&partial, meta, frozen).and_then(|()| {
+    let result = fill(&partial).and_then(|()| {
         fs::rename(&partial, &path)?;
         File::open(dir)?.sync_all()?;
         keep_only(dir, &path)
@@ -85,7 +106,7 @@ pub fn newest(dir: &Path) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
 }
 
 /// Removes every snapshot but this one.
-pub fn keep_only(dir: &Path, path: &Path) -> io::Result<()> {
+fn keep_only(dir: &Path, path: &Path) -> io::Result<()> {
     for other in files(dir, "snapshot")? {
         if other != path {
             fs::remove_file(other)?;

@@ -109,14 +109,13 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
-        let dir = self.snapshot_dir.clone();
-        let path = snapshot.path.clone();
+        let (dir, of) = (self.snapshot_dir.clone(), meta.clone());
         let loaded = tokio::task::spawn_blocking(move || {
-            let (meta, table) = snapshot_file::load(&path)?;
-            snapshot_file::keep_only(&dir, &path)?;
-            Ok::<_, io::Error>((meta, table))
+            let (_, table) = snapshot_file::load(&snapshot.path)?;
+            snapshot_file::adopt(&dir, &of, &snapshot.path)?;
+            Ok::<_, io::Error>(table)
         });
-        let (_, table) = loaded.await.map_err(io::Error::other)??;
+        let table = loaded.await.map_err(io::Error::other)??;
         Self::note_deadline(&self.shared, &table);
         *self.shared.table.write() = table;
         self.applied = meta.last_log_id;

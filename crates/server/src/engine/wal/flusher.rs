@@ -262,3 +262,62 @@ impl Flusher {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc;
+
+    use parking_lot::RwLock;
+
+    use super::super::keeper::Keeper;
+    use super::super::queue::Queue;
+    use super::super::reader::Log;
+    use super::super::state::LogState;
+    use super::super::{Record, WalOptions};
+    use super::*;
+
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared {
+            options: WalOptions::default(),
+            queue: Queue::default(),
+            keeper: Keeper::new(&std::env::temp_dir(), 4096, None, 2),
+            log: RwLock::new(Log { state: LogState::default(), files: BTreeMap::new() }),
+            live_bytes: AtomicU64::new(0),
+            left_bytes: AtomicU64::new(0),
+        })
+    }
+
+    fn push(queue: &Queue, index: u64, tell: &mpsc::Sender<io::Result<()>>) {
+        let records = vec![Record::Entry { index, payload: Bytes::from_static(b"x") }];
+        let tell = tell.clone();
+        queue.push(Pending { records, done: Box::new(move |result| tell.send(result).unwrap()) });
+    }
+
+    #[test]
+    fn after_a_failed_write_every_append_fails_the_same_way() {
+        // Any file that can't be written will do.
+        let file = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
+        let active = Segment { number: 1, marker: 1, file, capacity: 4096 };
+        let shared = shared();
+        let mut flusher = Flusher::new(shared.clone(), active, segment::HEADER_LEN as u64, 1);
+        let (tell, told) = mpsc::channel();
+        let mut batch = Vec::new();
+        push(&shared.queue, 0, &tell);
+        push(&shared.queue, 1, &tell);
+        let committed = shared.queue.take(&mut batch).unwrap();
+        // This one is on its way when the write fails.
+        push(&shared.queue, 2, &tell);
+        flusher.flush(&mut batch, committed);
+        let committed = shared.queue.take(&mut batch).unwrap();
+        flusher.flush(&mut batch, committed);
+        // And this one comes later.
+        push(&shared.queue, 3, &tell);
+        let errors: Vec<_> = told.try_iter().map(|result| result.unwrap_err().to_string()).collect();
+        assert_eq!(errors.len(), 4);
+        assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+        assert_eq!(shared.log.read().state.live(), 0..0);
+    }
+}

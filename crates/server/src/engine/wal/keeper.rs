@@ -67,10 +67,9 @@ impl Keeper {
         }
     }
 
-    /// There is no next segment, and the last try to prepare one failed.
-    pub(super) fn is_stuck(&self) -> bool {
-        let state = self.state.lock();
-        state.spare.is_none() && state.failing
+    /// The next segment is ready.
+    pub(super) fn has_spare(&self) -> bool {
+        self.state.lock().spare.is_some()
     }
 
     /// Hands out the prepared segment and has the next one prepared. `None` means that the disk is full.

@@ -52,7 +52,7 @@ pub struct WalOptions {
     /// Size of a segment file. 8 MiB is prepared in some 20 ms, and a log of one segment reads back as fast.
     /// A larger one makes purging coarser; a smaller one makes more files. Between 4 KiB and 1 GiB.
     pub segment_bytes: u64,
-    /// With less than this left and no way to prepare the next segment, `Wal::room` says `Low`. It must hold everything
+    /// With less than this left and the next segment not ready, `Wal::room` says `Low`. It must hold everything
     /// that is appended after clients are refused: ticks, votes, and the purge that makes room again.
     pub low_room_bytes: u64,
     /// Called on the flusher's thread after each fdatasync, for metrics.
@@ -110,7 +110,7 @@ pub struct Torn {
 pub enum Room {
     /// Yes.
     Enough,
-    /// The disk is full. What is left is for ticks, votes and the purge that makes room.
+    /// The disk is full, or too slow to prepare the next segment in time. What is left is for ticks, votes and the purge that makes room.
     Low,
 }
 
@@ -199,7 +199,8 @@ impl Wal {
     pub fn room(&self) -> Room {
         let shared = &self.inner.shared;
         let left = shared.left_bytes.load(Ordering::Relaxed);
-        let low = left < shared.options.low_room_bytes && shared.keeper.is_stuck();
+        // Not "and preparing it has failed": on a fast disk the last room could be gone before that is known.
+        let low = left < shared.options.low_room_bytes && !shared.keeper.has_spare();
         if low { Room::Low } else { Room::Enough }
     }
 

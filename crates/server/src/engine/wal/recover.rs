@@ -89,7 +89,7 @@ pub(super) fn recover(dir: &Path, segment_bytes: u64) -> Result<Option<Found>, W
         segments.push(image.open(segment_bytes)?);
     }
     let image = Image::read(dir, last)?;
-    let torn = walk.to_the_end(&image)?;
+    let torn = walk.ending(&image)?;
     walk.check_beginning(dir, first)?;
     let active = image.open(segment_bytes)?;
 
@@ -195,7 +195,7 @@ impl Walk {
     }
 
     /// Walks the segment in which the log ends, where the last frame may be torn.
-    fn to_the_end(&mut self, image: &Image) -> Result<Option<Torn>, WalError> {
+    fn ending(&mut self, image: &Image) -> Result<Option<Torn>, WalError> {
         let marker = image.marker()?;
         let stopped = self.frames(image, marker)?;
         let rest = &image.bytes[self.end..];

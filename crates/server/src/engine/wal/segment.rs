@@ -23,7 +23,7 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER_LEN: usize = 32;
 
 const MAGIC: &[u8; 8] = b"LHOLDLOG";
-const ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// An open segment file.
 #[derive(Clone)]

@@ -1,0 +1,236 @@
+//! What the reader sees: progress on standard error, results as text or as one JSON document.
+//!
+//! In:    `Outcome`s of the scenarios.
+//! Out:   lines. The disk's fdatasync stands beside every figure: without it a figure means nothing.
+//! Never: anything but results on standard output.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is this module's purpose")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::disk::Disk;
+use super::histogram::Histogram;
+use super::run_state::{Plan, Span};
+use super::stats::{OPS, Op, Stats};
+
+/// A stall a bystander would notice.
+const STALL: Duration = Duration::from_millis(10);
+
+/// The figures of one run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Outcome {
+    /// What ran.
+    pub(crate) name: String,
+    /// Connections used.
+    pub(crate) connections: usize,
+    /// Departures a second in the open loop, null in the closed loop.
+    pub(crate) rate: Option<f64>,
+    /// Length of the measured window.
+    pub(crate) seconds: f64,
+    /// Single figures: rates, bytes, times.
+    pub(crate) facts: Vec<Fact>,
+    /// Latencies by operation.
+    pub(crate) latencies: Vec<Row>,
+    /// Errors by operation and kind.
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// The first few errors in full.
+    pub(crate) error_samples: Vec<String>,
+    /// Cores used by the generator.
+    pub(crate) generator_cores: f64,
+    /// Cores used by the server, where its pid is known.
+    pub(crate) server_cores: Option<f64>,
+    /// The disk at the time.
+    pub(crate) disk: Disk,
+    /// A finished Markdown table, where the figures belong side by side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table: Option<String>,
+}
+
+/// One figure.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Fact {
+    /// What it is.
+    pub(crate) name: String,
+    /// How much.
+    pub(crate) value: f64,
+    /// Of what.
+    pub(crate) unit: &'static str,
+}
+
+/// The latencies of one operation.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    /// The operation.
+    pub(crate) op: &'static str,
+    /// How many were counted.
+    pub(crate) count: u64,
+    /// How many a second.
+    pub(crate) per_second: f64,
+    /// Median in microseconds.
+    pub(crate) p50_us: f64,
+    /// 99th percentile in microseconds.
+    pub(crate) p99_us: f64,
+    /// 99.9th percentile in microseconds.
+    pub(crate) p999_us: f64,
+    /// Largest, exact, in microseconds.
+    pub(crate) max_us: f64,
+    /// How many took longer than 10 ms.
+    pub(crate) over_10_ms: u64,
+}
+
+impl Outcome {
+    /// The figures of `stats`.
+    pub(crate) fn new(plan: &Plan<'_>, connections: usize, stats: Stats, disk: Disk) -> Self {
+        let latencies = OPS.into_iter().filter(|op| stats.of(*op).count() > 0).map(|op| Row::new(&stats, op));
+        let mut outcome = Self {
+            name: plan.name.to_owned(),
+            connections,
+            rate: plan.rate,
+            seconds: stats.measured.as_secs_f64(),
+            facts: Vec::new(),
+            latencies: latencies.collect(),
+            errors: BTreeMap::new(),
+            error_samples: Vec::new(),
+            generator_cores: stats.generator_cores,
+            server_cores: stats.server_cores,
+            disk,
+            table: None,
+        };
+        if stats.unsent > 0 {
+            outcome.fact(
+                "scheduled but never sent: the server does not keep up",
+                stats.unsent as f64,
+                "requests",
+            );
+        }
+        if matches!(plan.span, Span::Timed(_)) && outcome.latencies.is_empty() && stats.errors.is_empty() {
+            outcome.errors.insert("nothing was measured".to_owned(), 1);
+        }
+        outcome.errors.extend(stats.errors);
+        outcome.error_samples = stats.error_samples;
+        outcome
+    }
+
+    /// An outcome of single figures, without a run of its own.
+    pub(crate) fn of_facts(name: &str, disk: Disk) -> Self {
+        Self {
+            name: name.to_owned(),
+            connections: 1,
+            rate: None,
+            seconds: 0.0,
+            facts: Vec::new(),
+            latencies: Vec::new(),
+            errors: BTreeMap::new(),
+            error_samples: Vec::new(),
+            generator_cores: 0.0,
+            server_cores: None,
+            disk,
+            table: None,
+        }
+    }
+
+    /// Adds a figure.
+    pub(crate) fn fact(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
+        self.facts.push(Fact { name: name.into(), value, unit });
+    }
+
+    /// The row of one operation.
+    pub(crate) fn row(&self, op: Op) -> Option<&Row> {
+        self.latencies.iter().find(|row| row.op == op.name())
+    }
+
+    fn print(&self) {
+        let pace = self.rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate:.0}/s"));
+        if self.seconds > 0.0 {
+            println!("{}: {} connections, {pace}, {:.1} s", self.name, self.connections, self.seconds);
+        } else {
+            println!("{}", self.name);
+        }
+        if let Some(table) = &self.table {
+            println!("{table}");
+        }
+        for fact in &self.facts {
+            println!("  {:<40} {:>12} {:<10} | {}", fact.name, digits(fact.value), fact.unit, self.disk);
+        }
+        for row in &self.latencies {
+            println!("  {row} | {}", self.disk);
+        }
+        if self.generator_cores > 0.0 {
+            let server = self.server_cores.map_or(String::new(), |cores| format!(", server {cores:.2}"));
+            println!("  cores used: generator {:.2}{server}", self.generator_cores);
+        }
+        for (kind, count) in &self.errors {
+            println!("  ERROR {count} x {kind}");
+        }
+        for sample in &self.error_samples {
+            println!("    {sample}");
+        }
+    }
+}
+
+impl Row {
+    fn new(stats: &Stats, op: Op) -> Self {
+        let histogram: &Histogram = stats.of(op);
+        let us = |latency: Duration| latency.as_nanos() as f64 / 1e3;
+        Self {
+            op: op.name(),
+            count: histogram.count(),
+            per_second: stats.per_second(op),
+            p50_us: us(histogram.quantile(0.5)),
+            p99_us: us(histogram.quantile(0.99)),
+            p999_us: us(histogram.quantile(0.999)),
+            max_us: us(histogram.max()),
+            over_10_ms: histogram.count_over(STALL),
+        }
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |us: f64| format!("{:.2}", us / 1e3);
+        write!(
+            f,
+            "{:<14} {:>9}/s  p50 {:>6}  p99 {:>6}  p99.9 {:>6}  max {:>7} ms  {:>3} over 10 ms",
+            self.op,
+            digits(self.per_second),
+            ms(self.p50_us),
+            ms(self.p99_us),
+            ms(self.p999_us),
+            ms(self.max_us),
+            self.over_10_ms
+        )
+    }
+}
+
+/// Whole numbers where they are large, decimals where they are small.
+pub(crate) fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Prints the results, as text or as one JSON document.
+pub(crate) fn results(outcomes: &[Outcome], disk: Disk, json: bool) -> Result<()> {
+    if !json {
+        outcomes.iter().for_each(Outcome::print);
+        return Ok(());
+    }
+    let document = serde_json::json!({ "disk": disk, "outcomes": outcomes });
+    println!("{}", serde_json::to_string_pretty(&document).context("writing JSON")?);
+    Ok(())
+}
+
+/// One line on standard output.
+pub(crate) fn line(text: &str) {
+    println!("{text}");
+}
+
+/// One line on standard error.
+pub(crate) fn progress(text: &str) {
+    eprintln!("{text}");
+}

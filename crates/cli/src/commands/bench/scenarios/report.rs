@@ -1,0 +1,160 @@
+//! `report`: the table of docs/benchmarks.md in one run.
+//!
+//! In:    numbers of connections, lengths of queues, a number of rounds.
+//! Out:   one Markdown table: cycles beside the ceiling, one client beside the disk, hand-overs.
+//! Never: compares figures of different minutes. Cycle and ceiling alternate in short rounds, so that whatever
+//!        else the machine does hits both; the table holds medians and their spread.
+
+use anyhow::Result;
+
+use super::super::args::Common;
+use super::super::disk::{self, Disk};
+use super::super::output::{Outcome, digits};
+use super::super::stats::Op;
+use super::super::target::Target;
+use super::{cycle_on, queue_on};
+
+/// Measured seconds of a round unless told otherwise.
+const ROUND_SECONDS: f64 = 2.0;
+
+/// What the command line asks for.
+pub(crate) struct Shape<'a> {
+    /// Rounds of each measurement.
+    pub(crate) rounds: u32,
+    /// Numbers of connections.
+    pub(crate) connections: &'a [u32],
+    /// Lengths of the queue.
+    pub(crate) waiters: &'a [u32],
+}
+
+/// Runs all measurements; the last outcome carries the table.
+pub(crate) fn run(common: &Common, shape: &Shape<'_>, disk: Disk) -> Result<Vec<Outcome>> {
+    let seconds = Some(common.seconds.unwrap_or(ROUND_SECONDS));
+    let common = Common { seconds, rate: None, ..common.clone() };
+    let server = Target::of(&common)?;
+    let responder = Target::responder()?;
+    let mut table = Table::default();
+    let mut outcomes = Vec::new();
+    for &connections in shape.connections {
+        let common = Common { connections, ..common.clone() };
+        let disk = disk::measure(&common.dir)?;
+        let (mut cycles, mut ceilings) = (Vec::new(), Vec::new());
+        for _ in 0..shape.rounds {
+            cycles.push(cycle_on(&server, "cycle", &common, disk)?);
+            ceilings.push(cycle_on(&responder, "ceiling", &common, disk)?);
+        }
+        table.cycles(connections, &cycles, &ceilings, disk);
+        outcomes.append(&mut cycles);
+        outcomes.append(&mut ceilings);
+    }
+    let one = Common { connections: 1, ..common.clone() };
+    let near = disk::measure(&common.dir)?;
+    let clients = (0..shape.rounds).map(|_| cycle_on(&server, "one client", &one, near));
+    let mut clients = clients.collect::<Result<Vec<_>>>()?;
+    table.one_client(&clients, near);
+    outcomes.append(&mut clients);
+    for &waiters in shape.waiters {
+        let near = disk::measure(&common.dir)?;
+        let rounds = (0..shape.rounds).map(|_| queue_on(&server, waiters, &common, near));
+        let mut rounds = rounds.collect::<Result<Vec<_>>>()?;
+        table.handovers(waiters, &rounds, near);
+        outcomes.append(&mut rounds);
+    }
+    let mut summary = Outcome::of_facts("report", disk);
+    summary.table = Some(table.markdown());
+    outcomes.push(summary);
+    Ok(outcomes)
+}
+
+/// The rows of the table.
+#[derive(Default)]
+struct Table(Vec<String>);
+
+impl Table {
+    fn row(&mut self, what: &str, figure: &str, disk: Disk) {
+        let (p50, p99) = (disk.fdatasync_p50_us, disk.fdatasync_p99_us);
+        self.0.push(format!("| {what} | {figure} | {p50:.0} / {p99:.0} us |"));
+    }
+
+    fn cycles(&mut self, connections: u32, cycles: &[Outcome], ceilings: &[Outcome], disk: Disk) {
+        let ours = Summary::of(cycles, cycles_per_second);
+        let ceiling = Summary::of(ceilings, cycles_per_second);
+        let fraction = ours.median / ceiling.median.max(1.0);
+        let claim = |pick: fn(&Outcome) -> f64| Summary::of(cycles, pick).median / 1e3;
+        let (p50, p99) =
+            (claim(|outcome| us(outcome, Op::Claim).0), claim(|outcome| us(outcome, Op::Claim).1));
+        self.row(&format!("cycles/s, {connections} connections"), &ours.to_string(), disk);
+        self.row(&format!("ceiling, {connections} connections"), &ceiling.to_string(), disk);
+        self.row(&format!("cycle / ceiling, {connections} connections"), &format!("{fraction:.2}"), disk);
+        let figure = format!("{p50:.2} / {p99:.2} ms");
+        self.row(&format!("claim p50 / p99, {connections} connections"), &figure, disk);
+    }
+
+    fn one_client(&mut self, rounds: &[Outcome], disk: Disk) {
+        let p50 = Summary::of(rounds, |outcome| us(outcome, Op::Claim).0).median;
+        let times = p50 / disk.fdatasync_p50_us.max(1.0);
+        self.row("claim p50, one client", &format!("{:.2} ms = {times:.1} x fdatasync p50", p50 / 1e3), disk);
+    }
+
+    fn handovers(&mut self, waiters: u32, rounds: &[Outcome], disk: Disk) {
+        let ms = |pick: fn(&Outcome) -> f64| Summary::of(rounds, pick).median / 1e3;
+        let (p50, p99) =
+            (ms(|outcome| us(outcome, Op::Handover).0), ms(|outcome| us(outcome, Op::Handover).1));
+        let p999 = ms(|outcome| outcome.row(Op::Handover).map_or(0.0, |row| row.p999_us));
+        let figure = format!("{p50:.2} / {p99:.2} / {p999:.2} ms");
+        self.row(&format!("hand-over p50 / p99 / p99.9, {waiters} waiters"), &figure, disk);
+    }
+
+    fn markdown(&self) -> String {
+        let head = "| what | median (lowest to highest round) | fdatasync p50 / p99 |\n|---|---|---|\n";
+        format!("{head}{}", self.0.join("\n"))
+    }
+}
+
+fn cycles_per_second(outcome: &Outcome) -> f64 {
+    outcome.row(Op::Claim).map_or(0.0, |row| row.per_second)
+}
+
+/// Median and 99th percentile of an operation, in microseconds.
+fn us(outcome: &Outcome, op: Op) -> (f64, f64) {
+    outcome.row(op).map_or((0.0, 0.0), |row| (row.p50_us, row.p99_us))
+}
+
+/// Median and spread of one figure over the rounds.
+struct Summary {
+    median: f64,
+    lowest: f64,
+    highest: f64,
+}
+
+impl Summary {
+    fn of(rounds: &[Outcome], figure: fn(&Outcome) -> f64) -> Self {
+        Self::of_values(rounds.iter().map(figure).collect())
+    }
+
+    fn of_values(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
+        let last = values.len().saturating_sub(1);
+        Self { median: f64::midpoint(at(last / 2), at(values.len() / 2)), lowest: at(0), highest: at(last) }
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} to {})", digits(self.median), digits(self.lowest), digits(self.highest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_no_rounds() {
+        assert_eq!(Summary::of_values(vec![3.0, 1.0, 2.0]).median, 2.0);
+        assert_eq!(Summary::of_values(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert_eq!(Summary::of_values(vec![4.0, 1.0]).highest, 4.0);
+        assert_eq!(Summary::of_values(Vec::new()).median, 0.0);
+    }
+}
