@@ -1,5 +1,7 @@
 //! The examples of `docs/leases.md`, run as they stand there against a real server.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
 mod common;
 
 use std::fs;

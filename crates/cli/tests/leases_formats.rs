@@ -17,7 +17,7 @@ fn get(server: &Server, path: &str, accept: &str) -> Reply {
 }
 
 fn keys(value: &Value) -> Vec<&str> {
-    value.as_object().unwrap().keys().map(String::as_str).collect()
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 #[test]
