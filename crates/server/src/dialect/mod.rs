@@ -4,4 +4,5 @@
 //! Never: decides about locks, and never keeps state.
 
 pub mod claims;
+pub mod leases;
 pub mod locks;

@@ -14,7 +14,7 @@ use super::problem::{closing, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::{claims, locks};
+use crate::dialect::{claims, leases, locks};
 
 /// Answers a request. The future has the size of what it does: hyper keeps one a connection, and a request that
 /// stands open for hours must not take the room of the largest one.
@@ -52,6 +52,7 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Inco
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
+        _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,
         _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
     }
 }

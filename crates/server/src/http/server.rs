@@ -117,6 +117,8 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
+        // Names of headers ignore case, but scripts that grep for `Location:` don't.
+        .title_case_headers(true)
         .serve_connection(TokioIo::new(wire), service);
     let ended = tokio::select! {
         ended = &mut serving => ended,
