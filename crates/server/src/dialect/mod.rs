@@ -4,3 +4,4 @@
 //! Never: decides about locks, and never keeps state.
 
 pub mod claims;
+pub mod dss;

@@ -12,7 +12,7 @@ use super::problem::{engine_problem, method_not_allowed, not_found};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::claims;
+use crate::dialect::{claims, dss};
 
 /// Answers a request.
 pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
@@ -27,6 +27,10 @@ pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<
             }
             _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
         }
+    }
+    if let Some(rest) = path.strip_prefix("/v1/dss/") {
+        let rest = rest.to_string();
+        return dss::answer(&app, &rest, request).await;
     }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
