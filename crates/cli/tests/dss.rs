@@ -1,5 +1,7 @@
 //! The typed locks over HTTP: each policy and each error, against a real server.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
 mod common;
 use common::{Reply, Server};
 use serde_json::{Value, json};

@@ -59,7 +59,7 @@ impl Client {
             refresher: Refresher::default(),
         };
         // The parent goes on using its connections: only this process's ends of them are closed.
-        self.process.get(make, |parent| parent.forget_connections())
+        self.process.get(make, Process::forget_connections)
     }
 
     fn deadline(&self) -> Instant {
@@ -293,22 +293,18 @@ impl Tries {
                 self.unknown |= reply.status != 503;
                 Errno(libc::ETIMEDOUT)
             }
-            Err(failure) => {
-                self.unknown |= failure.sent;
-                let lost = failure.errno.is_lost_connection();
-                let worth_it = lost && (failure.sent || self.unknown);
-                let must_know = self.unknown && self.changes;
-                if !worth_it && !(must_know && failure.errno.is_unreachable()) {
-                    return Err(failure.errno);
+            Err(Failure { errno, sent }) => {
+                self.unknown |= sent;
+                let worth_it = match self.unknown && self.changes {
+                    true => errno.is_unreachable() || errno.0 == libc::ETIMEDOUT,
+                    // What changes nothing is tried once more, on a new connection, and no longer.
+                    false => errno.is_lost_connection() && self.count == 1,
+                };
+                match worth_it {
+                    false => return Err(errno),
+                    true if self.count == 1 => return Ok(()),
+                    true => errno,
                 }
-                // What changes nothing is tried once more, on a new connection, and no longer.
-                if !must_know && self.count > 1 {
-                    return Err(failure.errno);
-                }
-                if self.count == 1 {
-                    return Ok(());
-                }
-                failure.errno
             }
         };
         let pause = PAUSE.0.saturating_mul(1 << self.count.min(10)).min(PAUSE.1);

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use client::{Caller, Client};
 pub use config::Options;
+pub use libc::{EACCES, ENOLCK};
 pub use sys::hostname;
 pub use wire::{Kind, Lock};
 

@@ -34,6 +34,9 @@ struct Work {
     stop: bool,
 }
 
+/// Ids, by type and host.
+type Groups = BTreeMap<(Kind, Arc<str>), Vec<String>>;
+
 /// One lock to refresh.
 #[derive(Clone)]
 struct Held {
@@ -100,9 +103,9 @@ impl Refresher {
     }
 
     /// Everything to refresh, by who holds it.
-    fn snapshot(&self) -> (BTreeMap<(Kind, Arc<str>), Vec<String>>, u64) {
+    fn snapshot(&self) -> (Groups, u64) {
         let work = self.work();
-        let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        let mut groups = Groups::new();
         for ((kind, id), held) in &work.locks {
             groups.entry((*kind, held.hostname.clone())).or_default().push(id.clone());
         }
