@@ -14,7 +14,7 @@ use super::problem::{closing, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::{claims, leases, locks};
+use crate::dialect::{claims, dss, leases, locks};
 
 /// Answers a request. The future has the size of what it does: hyper keeps one a connection, and a request that
 /// stands open for hours must not take the room of the largest one.
@@ -48,6 +48,10 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Inco
             }
             _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
         }
+    }
+    if let Some(rest) = path.strip_prefix("/v1/dss/") {
+        let rest = rest.to_string();
+        return dss::answer(&app, &rest, request).await;
     }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
