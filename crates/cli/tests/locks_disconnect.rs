@@ -90,8 +90,8 @@ fn who_is_gone_before_the_answer_leaves_no_lock_behind() {
     });
 }
 
-/// The same when the grant comes out of the queue and the client closes at about the same moment. Whatever the order,
-/// the next in the queue is not kept waiting for an hour.
+/// The same when the grant comes out of the queue and the client closes at about the same moment. Who closes
+/// first never leaves a lock behind; who closes second may, and that is printed.
 #[test]
 fn who_closes_at_the_moment_of_the_grant_leaves_no_lock_behind() {
     let server = Server::start();
@@ -102,9 +102,11 @@ fn who_closes_at_the_moment_of_the_grant_leaves_no_lock_behind() {
         wait_for_queue(&server, &resource, 1);
         let mut next = send(&server, &resource);
         wait_for_queue(&server, &resource, 2);
-        let mut releasing = server.client();
+        let (mut releasing, mut arrived) = (server.client(), false);
         if round % 2 == 0 {
             releasing.send("DELETE", &holder, &[], b"");
+            leaving.stream().set_nonblocking(true).unwrap();
+            arrived = leaving.stream().peek(&mut [0]).is_ok();
             drop(leaving);
         } else {
             drop(leaving);
@@ -119,7 +121,9 @@ fn who_closes_at_the_moment_of_the_grant_leaves_no_lock_behind() {
         match next.read_reply("POST") {
             Ok(reply) => assert_eq!(reply.status, 201),
             Err(error) if round % 2 == 0 => {
-                eprintln!("round {round}: the answer came before the close: {error}");
+                eprintln!(
+                    "round {round}: the lock stayed; answer there just before the close: {arrived} ({error})"
+                );
             }
             Err(error) => panic!("round {round}: nobody got the lock: {error}"),
         }
