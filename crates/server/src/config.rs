@@ -39,6 +39,10 @@ pub struct Options {
     pub connections_max: Option<usize>,
     /// Mebibytes of log after which a snapshot is taken.
     pub snapshot_log_mib: Option<u64>,
+    /// Seconds that a client may take to send a request's headers, or keep an idle connection.
+    pub header_timeout: Option<f64>,
+    /// Seconds that a client may take to send a request's body.
+    pub body_timeout: Option<f64>,
 }
 
 /// A node's configuration.
@@ -93,6 +97,8 @@ impl Options {
             claims_max: self.claims_max.or(other.claims_max),
             connections_max: self.connections_max.or(other.connections_max),
             snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
+            header_timeout: self.header_timeout.or(other.header_timeout),
+            body_timeout: self.body_timeout.or(other.body_timeout),
         }
     }
 
@@ -135,8 +141,8 @@ impl Options {
             settings,
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
-            header_timeout: Duration::from_secs(60),
-            body_timeout: Duration::from_secs(30),
+            header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,
+            body_timeout: timeout("body-timeout", self.body_timeout, 30.0)?,
         })
     }
 }
@@ -150,6 +156,14 @@ fn pickup_grace_us(seconds: Option<f64>) -> Result<u64, ConfigError> {
             problem: "must be a number of seconds from 0 to 86400".into(),
         }),
     }
+}
+
+fn timeout(setting: &'static str, seconds: Option<f64>, default: f64) -> Result<Duration, ConfigError> {
+    let seconds = seconds.unwrap_or(default);
+    if (0.001..=86_400.0).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(ConfigError { setting, problem: "must be a number of seconds from 0.001 to 86400".into() })
 }
 
 #[cfg(test)]

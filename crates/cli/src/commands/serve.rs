@@ -58,6 +58,12 @@ pub(crate) struct ServeArgs {
     /// Mebibytes of log after which a snapshot is taken [default: 32]
     #[arg(long, env = "LEASEHOLD_SNAPSHOT_LOG_MIB", value_name = "MIB")]
     snapshot_log_mib: Option<u64>,
+    /// Seconds that a client may take to send headers, or keep an idle connection [default: 60]
+    #[arg(long, env = "LEASEHOLD_HEADER_TIMEOUT", value_name = "SECONDS")]
+    header_timeout: Option<f64>,
+    /// Seconds that a client may take to send a body [default: 30]
+    #[arg(long, env = "LEASEHOLD_BODY_TIMEOUT", value_name = "SECONDS")]
+    body_timeout: Option<f64>,
 }
 
 impl ServeArgs {
@@ -82,6 +88,8 @@ impl ServeArgs {
             claims_max: self.claims_max,
             connections_max: self.connections_max,
             snapshot_log_mib: self.snapshot_log_mib,
+            header_timeout: self.header_timeout,
+            body_timeout: self.body_timeout,
         };
         Ok(flags.or(file).validate()?)
     }

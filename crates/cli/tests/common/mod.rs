@@ -126,7 +126,19 @@ impl Server {
     /// SIGTERM, and how it exited.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
-        self.child.wait().unwrap()
+        self.terminated()
+    }
+
+    /// How it exited, once it has.
+    pub fn terminated(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// The same server again, on the same data, on a new port.
@@ -153,6 +165,38 @@ impl Server {
 
     pub fn patch(&self, path: &str, body: &str) -> Reply {
         self.client().request("PATCH", path, &[], body.as_bytes())
+    }
+
+    pub fn put(&self, path: &str, body: &str) -> Reply {
+        self.client().request("PUT", path, &[], body.as_bytes())
+    }
+
+    /// Sends a request on a connection of its own, whose response may take a while.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Client {
+        let mut client = self.client();
+        client.send(method, path, headers, body.as_bytes());
+        client
+    }
+
+    /// A claim as it is now.
+    pub fn detail(&self, path: &str) -> Value {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()
+    }
+
+    /// The claims that a query finds (`""`: the first thousand).
+    pub fn list(&self, query: &str) -> Vec<Value> {
+        let reply = self.get(&format!("/v1/claims/?{}", if query.is_empty() { "limit=1000" } else { query }));
+        assert_eq!(reply.status, 200, "{query}: {reply:?}");
+        reply.json().as_array().unwrap().clone()
+    }
+
+    /// Returns when so many claims wait for this resource.
+    pub fn wait_for_queue(&self, resource: &str, len: usize) {
+        eventually(&format!("{len} claims wait for {resource}"), || {
+            self.list(&format!("limit=1000&status=waiting&resource={resource}")).len() == len
+        });
     }
 
     /// Makes a claim and gives its path back.
@@ -197,10 +241,14 @@ pub struct Reply {
 
 impl Client {
     pub fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(addr).unwrap()
+    }
+
+    pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sends a request and reads its response.
@@ -211,6 +259,16 @@ impl Client {
 
     /// Sends a request; `read_reply` reads its response.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        self.try_send(method, path, headers, body).unwrap();
+    }
+
+    pub fn try_send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             head += "Host: leasehold.test\r\n";
@@ -221,7 +279,24 @@ impl Client {
         if !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
-        self.send_raw(&[head.as_bytes(), b"\r\n", body].concat());
+        self.stream.get_mut().write_all(&[head.as_bytes(), b"\r\n", body].concat())
+    }
+
+    /// The same; an error if the connection failed anywhere between.
+    pub fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<Reply> {
+        self.try_send(method, path, headers, body)?;
+        self.read_reply(method)
+    }
+
+    /// The next response, which must come.
+    pub fn reply(&mut self) -> Reply {
+        self.read_reply("GET").unwrap()
     }
 
     /// Sends bytes as they are.
@@ -275,6 +350,25 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
+    /// The parameters that a 400 names.
+    pub fn named(&self) -> Vec<String> {
+        assert_eq!(self.status, 400, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        let body = self.json();
+        let object = body.as_object().unwrap_or_else(|| panic!("no object: {body}"));
+        assert!(object.values().all(|why| why.as_str().is_some_and(|why| why.len() > 5)), "{body}");
+        object.keys().cloned().collect()
+    }
+
+    /// The kind of a problem document.
+    pub fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let body = self.json();
+        assert_eq!(body["status"], self.status, "{body}");
+        assert!(body["detail"].as_str().is_some_and(|detail| detail.len() > 5), "{body}");
+        body["type"].as_str().unwrap().strip_prefix("urn:leasehold:problem:").unwrap().to_string()
+    }
+
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -285,6 +379,52 @@ impl Reply {
         let after_scheme = location.split_once("://").unwrap().1;
         after_scheme[after_scheme.find('/').unwrap()..].to_string()
     }
+}
+
+/// A body for `POST /v1/claims/`.
+pub fn claim_body(resource: &str, ttl: f64) -> String {
+    serde_json::json!({ "resource": resource, "ttl": ttl }).to_string()
+}
+
+/// Microseconds since 1970 of a timestamp, which must be RFC 3339 in UTC with microseconds.
+pub fn micros(timestamp: &Value) -> i64 {
+    let text = timestamp.as_str().unwrap_or_else(|| panic!("no timestamp: {timestamp}"));
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00T00:00:00.000000Z", "{text}");
+    let number = |range: std::ops::Range<usize>| text[range].parse::<i64>().unwrap();
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    // Days since 1970, by Howard Hinnant's formula: years that start in March have their leap day last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    let seconds = ((days * 24 + number(11..13)) * 60 + number(14..16)) * 60 + number(17..19);
+    seconds * 1_000_000 + number(20..26)
+}
+
+/// Numbers that only look random: the same seed gives the same ones (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one below `below`.
+    pub fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % below as u64) as usize
+    }
+
+    /// One of these.
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+}
+
+/// The seed of this run: `LEASEHOLD_SEED` repeats an earlier one.
+pub fn seed() -> u64 {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
+    let seed = std::env::var("LEASEHOLD_SEED").map_or_else(|_| fresh(), |seed| seed.parse().unwrap());
+    eprintln!("LEASEHOLD_SEED={seed}");
+    seed
 }
 
 /// Asks until the answer is yes.

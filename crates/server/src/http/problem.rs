@@ -12,13 +12,18 @@ use crate::engine::EngineError;
 
 /// A problem document.
 pub fn problem(status: StatusCode, kind: &str, detail: &str) -> Response {
+    typed(status, "application/problem+json", problem_body(status, kind, detail))
+}
+
+/// Its text.
+pub fn problem_body(status: StatusCode, kind: &str, detail: &str) -> String {
     let body = json!({
         "type": format!("urn:leasehold:problem:{kind}"),
         "title": status.canonical_reason().unwrap_or("Error"),
         "status": status.as_u16(),
         "detail": detail,
     });
-    typed(status, "application/problem+json", body.to_string())
+    body.to_string()
 }
 
 /// The engine gave no outcome.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
-use hyper::header::{EXPECT, HOST, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap};
 
 use super::problem::{closing, problem};
 use super::{Response, server::App};
@@ -52,8 +52,8 @@ impl Connection {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let forwarded = |name| text(name).filter(|_| self.trusted);
         let scheme = forwarded("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
-        let host = forwarded("x-forwarded-host").or_else(|| text(HOST.as_str())).filter(|host| is_host(host));
-        match host {
+        let hosts = [forwarded("x-forwarded-host"), text(HOST.as_str())];
+        match hosts.into_iter().flatten().find(|host| is_host(host)) {
             Some(host) => format!("{scheme}://{host}"),
             None => format!("{scheme}://{}", self.local),
         }
@@ -73,6 +73,10 @@ pub async fn read_body(
     headers: &HeaderMap,
     max: usize,
 ) -> Result<Bytes, Response> {
+    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let detail = format!("the body has Content-Encoding {coding:?}; send it as it is, without one");
+        return Err(closing(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", &detail)));
+    }
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
@@ -90,7 +94,7 @@ pub async fn read_body(
             Err(closing(problem(StatusCode::BAD_REQUEST, "body-unreadable", &detail)))
         }
         Err(_) => {
-            let detail = format!("the body did not arrive within {} s", app.config.body_timeout.as_secs());
+            let detail = format!("the body did not arrive within {:?}", app.config.body_timeout);
             Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "body-too-slow", &detail)))
         }
     }

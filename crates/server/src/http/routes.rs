@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::header::HOST;
+use hyper::{Method, Request, StatusCode, Version};
 
-use super::problem::{engine_problem, method_not_allowed, not_found};
+use super::problem::{closing, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
@@ -16,12 +17,18 @@ use crate::dialect::claims;
 
 /// Answers a request.
 pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
+    // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
+    let hosts = request.headers().get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
+        return closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
+    }
     let path = request.uri().path();
-    if let Some(rest) = path.strip_prefix("/v1/claims") {
-        match rest.strip_prefix('/').map(|id| id.strip_suffix('/').unwrap_or(id)) {
-            None if rest.is_empty() => return claims::collection(&app, &connection, request).await,
-            Some("") => return claims::collection(&app, &connection, request).await,
-            Some(id) if !id.contains('/') => {
+    if matches!(path, "/v1/claims" | "/v1/claims/") {
+        return claims::collection(&app, &connection, request).await;
+    }
+    if let Some(rest) = path.strip_prefix("/v1/claims/") {
+        match rest.strip_suffix('/').unwrap_or(rest) {
+            id if !id.is_empty() && !id.contains('/') => {
                 let id = id.parse().ok();
                 return claims::item(&app, &connection, request, id).await;
             }
@@ -44,6 +51,6 @@ fn page(app: &App, request: &Request<Incoming>) -> Response {
             json(StatusCode::OK, format!("{{\"version\": \"{}\"}}\n", env!("CARGO_PKG_VERSION")))
         }
         ("/livez", _) | (_, Ok(())) => typed(StatusCode::OK, "text/plain", "ok\n"),
-        (_, Err(error)) => engine_problem(&error),
+        (_, Err(error)) => problem(StatusCode::SERVICE_UNAVAILABLE, "not-ready", &error.to_string()),
     }
 }

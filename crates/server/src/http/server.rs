@@ -8,14 +8,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
+use hyper::StatusCode;
+use hyper::server::conn::http1::{self, Parts};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::problem::problem_body;
 use super::request::Connection;
 use super::routes;
 use crate::config::Config;
@@ -25,6 +26,10 @@ use crate::engine::Engine;
 const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Bytes of request line and headers that hyper keeps: far beyond what any client of the dialects sends.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// How long a connection that is over may still send what nobody reads ...
+const LINGER: Duration = Duration::from_secs(5);
+/// ... and how much.
+const LINGER_BYTES_MAX: u64 = 64 << 20;
 
 /// What every request can reach.
 pub struct App {
@@ -58,7 +63,6 @@ impl Server {
 
     /// Serves until `stop` is done, then answers what is in flight.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(self.app.config.connections_max));
         tokio::pin!(stop);
         loop {
@@ -68,7 +72,9 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => match places.clone().try_acquire_owned() {
-                    Ok(place) => self.serve(stream, peer, place, &graceful),
+                    Ok(place) => {
+                        tokio::spawn(serve(self.app.clone(), stream, peer, place));
+                    }
                     Err(_) => drop(tokio::spawn(turn_away(stream))),
                 },
                 Err(error) => {
@@ -80,44 +86,83 @@ impl Server {
         }
         drop(self.listener);
         self.stop.send_replace(true);
-        if tokio::time::timeout(STOP_GRACE, graceful.shutdown()).await.is_err() {
+        // When every place is free, every connection has ended.
+        let all = places.acquire_many(self.app.config.connections_max as u32);
+        if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
     }
+}
 
-    fn serve(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-        place: tokio::sync::OwnedSemaphorePermit,
-        graceful: &GracefulShutdown,
-    ) {
-        let (app, Ok(local)) = (self.app.clone(), stream.local_addr()) else { return };
-        stream.set_nodelay(true).ok();
-        let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
-        let header_timeout = app.config.header_timeout;
-        let service = service_fn(move |request| {
-            let answer = routes::route(app.clone(), connection.clone(), request);
-            async move { Ok::<_, Infallible>(answer.await) }
-        });
-        let serving = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(header_timeout)
-            .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service);
-        let serving = graceful.watch(serving);
-        tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::debug!(%peer, %error, "a connection ended early");
-            }
-            drop(place);
-        });
+/// Serves the requests of one connection until it ends, or the node stops and its request is answered.
+async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+    let Ok(local) = stream.local_addr() else { return };
+    stream.set_nodelay(true).ok();
+    let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
+    let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
+    let service = service_fn(move |request| {
+        let answer = routes::route(app.clone(), connection.clone(), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = stopped(stopping.clone()) => {
+            std::pin::Pin::new(&mut serving).graceful_shutdown();
+            (&mut serving).await
+        }
+    };
+    let Parts { io, read_buf, .. } = serving.into_parts();
+    let mut stream = io.into_inner();
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection ended early");
+        // hyper says nothing to those who don't finish their headers. An idle connection is no such case.
+        if error.is_timeout() && !read_buf.is_empty() {
+            send_last(&mut stream, &too_slow(header_timeout)).await;
+        }
     }
+    tokio::select! {
+        () = linger(&mut stream) => {}
+        () = stopped(stopping) => {}
+    }
+    drop(place);
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    stopping.wait_for(|stopping| *stopping).await.ok();
+}
+
+/// Reads on for a moment: a socket that is closed with bytes unread is reset, and the answer lost with it.
+async fn linger(stream: &mut TcpStream) {
+    let rest = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(LINGER, rest).await;
+}
+
+fn too_slow(header_timeout: Duration) -> String {
+    let detail = format!("the headers did not arrive within {header_timeout:?}");
+    let body = problem_body(StatusCode::REQUEST_TIMEOUT, "headers-too-slow", &detail);
+    format!(
+        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The last words on a connection; who does not take them in time misses them.
+async fn send_last(stream: &mut TcpStream, text: &str) {
+    let _ = tokio::time::timeout(LINGER, stream.write_all(text.as_bytes())).await;
 }
 
 /// Tells one connection too many to come back.
 async fn turn_away(mut stream: TcpStream) {
-    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+    const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
         Content-Length: 0\r\n\r\n";
-    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(BUSY)).await;
+    send_last(&mut stream, BUSY).await;
 }

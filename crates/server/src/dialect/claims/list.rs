@@ -3,7 +3,7 @@
 //! In:    `GET /v1/claims/?...`. Out: a JSON array in order of creation, `Link: rel="next"` where there is more.
 //! Never: holds the table for long: it reads a few thousand claims at a time and lets writers pass.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -15,7 +15,7 @@ use leasehold_core::{Command, Status};
 use super::parse::mistaken;
 use super::render;
 use crate::http::problem::engine_problem;
-use crate::http::query::{pairs, parse_seconds};
+use crate::http::query::{pairs, parameters, parse_seconds};
 use crate::http::request::Connection;
 use crate::http::server::App;
 use crate::http::time::parse_instant;
@@ -85,8 +85,8 @@ async fn read(app: &App, query: &ListQuery) -> Result<ListPage, Response> {
 
 fn parse(query: Option<&str>) -> Result<ListQuery, Response> {
     let mut list = ListQuery { filter: ListFilter::default(), limit: LIMIT_DEFAULT, offset: 0 };
-    let mut mistakes = BTreeMap::new();
-    for (name, value) in pairs(query) {
+    let (parameters, mut mistakes) = parameters(query);
+    for (name, value) in parameters {
         if let Err(mistake) = set(&mut list, &name, &value) {
             mistakes.insert(name.into_owned(), mistake);
         }

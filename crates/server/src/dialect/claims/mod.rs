@@ -5,6 +5,7 @@
 
 mod list;
 mod parse;
+mod readable;
 mod render;
 mod wait;
 
@@ -80,8 +81,11 @@ async fn post(
     };
     let base_url = connection.base_url(&head.headers);
     match outcome.map_err(|error| engine_problem(&error))? {
-        Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view) => {
-            Ok(created(&view, &base_url))
+        Outcome::Granted(view) | Outcome::Queued(view) => Ok(created(&view, &base_url)),
+        // A retried request is its client looking at the claim.
+        Outcome::Existing(view) => {
+            let seen = look_at(app, view.claim.id).await.map_err(|error| engine_problem(&error))?;
+            Ok(created(&seen.unwrap_or(*view), &base_url))
         }
         Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
         other => Err(unexpected(&other)),

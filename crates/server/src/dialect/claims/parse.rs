@@ -6,7 +6,8 @@
 //! Good bodies are read in one pass into a struct; only what that refuses is read again, slowly, to explain.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,12 @@ use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use leasehold_core::{ClaimId, Data, Ending, Format, Idempotency, Status, limits};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use crate::http::query::{pairs, parse_seconds, seconds_to_us};
+use super::readable;
+use crate::http::query::{parameters, parse_seconds, seconds_to_us};
 use crate::http::{Response, json};
 
 /// Longest wait of one request, below the timeouts of common proxies. A longer one is cut to this.
@@ -73,50 +75,47 @@ pub(super) fn claim_body(body: &[u8]) -> Result<ClaimBody, Response> {
     if let Ok(fast) = serde_json::from_slice::<Fast<'_>>(body)
         && let Some(ttl_us) = seconds_to_us(fast.ttl)
         && resource_mistake(&fast.resource).is_none()
+        && fast.user_data.is_none_or(|data| data_mistake(data).is_none())
     {
         let raw = fast.user_data.map(RawValue::get).filter(|raw| *raw != "null");
-        if raw.is_none_or(|raw| raw.len() <= limits::DATA_LEN_MAX) {
-            let data = raw.map(|raw| Data { format: Format::Json, bytes: raw.as_bytes().into() });
-            return Ok(ClaimBody { resource: fast.resource.as_ref().into(), ttl_us, data });
-        }
+        let data = raw.map(|raw| Data { format: Format::Json, bytes: raw.as_bytes().into() });
+        return Ok(ClaimBody { resource: fast.resource.as_ref().into(), ttl_us, data });
     }
     Err(explain_claim_body(body))
 }
 
 fn explain_claim_body(body: &[u8]) -> Response {
-    let object = match object(body) {
-        Ok(object) => object,
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
         Err(refusal) => return refusal,
     };
-    let mut mistakes = Mistakes::new();
-    for (name, value) in &object {
+    for (name, value) in &members {
         let mistake = match name.as_str() {
-            "resource" => match value {
-                Value::String(resource) => resource_mistake(resource),
-                _ => Some("must be a string".into()),
+            "resource" => match serde_json::from_str::<Cow<'_, str>>(value.get()) {
+                Ok(resource) => resource_mistake(&resource),
+                Err(_) => Some("must be a string".into()),
             },
             "ttl" => ttl_mistake(value),
-            "user_data" => (value.to_string().len() > limits::DATA_LEN_MAX)
-                .then(|| format!("must be at most {} bytes of JSON", limits::DATA_LEN_MAX)),
+            "user_data" => data_mistake(value),
             _ => Some("unknown parameter; a claim takes resource, ttl and user_data".into()),
         };
         mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
     }
     for name in ["resource", "ttl"] {
-        if !object.contains_key(name) {
+        if members.iter().all(|(given, _)| given != name) {
             mistakes.insert(name.into(), "is missing; it is mandatory".into());
         }
     }
-    explained(mistakes, body)
+    explained(mistakes)
 }
 
 pub(super) fn patch(body: &[u8], is_put: bool) -> Result<Patch, Response> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Fast<'a> {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "given")]
         ttl: Option<f64>,
-        #[serde(borrow, default)]
+        #[serde(borrow, default, deserialize_with = "given")]
         status: Option<Cow<'a, str>>,
     }
     if let Ok(fast) = serde_json::from_slice::<Fast<'_>>(body) {
@@ -135,12 +134,11 @@ pub(super) fn patch(body: &[u8], is_put: bool) -> Result<Patch, Response> {
 }
 
 fn explain_patch(body: &[u8], is_put: bool) -> Response {
-    let object = match object(body) {
-        Ok(object) => object,
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
         Err(refusal) => return refusal,
     };
-    let mut mistakes = Mistakes::new();
-    for (name, value) in &object {
+    for (name, value) in &members {
         let mistake = match name.as_str() {
             "ttl" => ttl_mistake(value),
             "status" => status_mistake(value),
@@ -148,15 +146,15 @@ fn explain_patch(body: &[u8], is_put: bool) -> Response {
         };
         mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
     }
-    if mistakes.is_empty() && object.len() != 1 {
-        let message = match (object.is_empty(), is_put) {
+    if mistakes.is_empty() && members.len() != 1 {
+        let message = match (members.is_empty(), is_put) {
             (true, _) => "is missing; an update takes exactly one of ttl and status",
             (false, true) => "ttl and status go together only as {\"ttl\": ..., \"status\": \"active\"}",
             (false, false) => "only one of ttl and status may be given in a request",
         };
         mistakes.extend(["ttl", "status"].map(|name| (name.into(), message.into())));
     }
-    explained(mistakes, body)
+    explained(mistakes)
 }
 
 /// Ids as asked for: what is none is kept as it came, to be named in the answer.
@@ -167,26 +165,45 @@ pub(super) fn renewals(body: &[u8]) -> Result<(RenewalIds, Option<u64>), Respons
     #[serde(deny_unknown_fields)]
     struct Body {
         ids: Vec<String>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "given")]
         ttl: Option<f64>,
     }
-    let body: Body = serde_json::from_slice(body)
-        .map_err(|error| bad("body", &format!("must be {{\"ids\": [...], \"ttl\": seconds}}: {error}")))?;
-    if body.ids.is_empty() || body.ids.len() > RENEWALS_LEN_MAX {
-        return Err(bad("ids", &format!("must name 1 to {RENEWALS_LEN_MAX} claims")));
+    let Ok(Body { ids, ttl }) = serde_json::from_slice(body) else { return Err(explain_renewals(body)) };
+    let ttl_us = ttl.and_then(seconds_to_us);
+    if !(1..=RENEWALS_LEN_MAX).contains(&ids.len()) || ttl_us.is_some() != ttl.is_some() {
+        return Err(explain_renewals(body));
     }
-    let ttl_us = match body.ttl {
-        None => None,
-        Some(ttl) => Some(seconds_to_us(ttl).ok_or_else(|| bad("ttl", &ttl_range()))?),
+    Ok((ids.into_iter().map(|id| id.parse().map_err(|_| id)).collect(), ttl_us))
+}
+
+fn explain_renewals(body: &[u8]) -> Response {
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
+        Err(refusal) => return refusal,
     };
-    Ok((body.ids.into_iter().map(|id| id.parse().map_err(|_| id)).collect(), ttl_us))
+    for (name, value) in &members {
+        let mistake = match name.as_str() {
+            "ids" => match serde_json::from_str::<Vec<Cow<'_, str>>>(value.get()) {
+                Ok(ids) => (!(1..=RENEWALS_LEN_MAX).contains(&ids.len()))
+                    .then(|| format!("must name 1 to {RENEWALS_LEN_MAX} claims")),
+                Err(_) => Some("must be a list of claim ids, which are strings".into()),
+            },
+            "ttl" => ttl_mistake(value),
+            _ => Some("unknown parameter; renewals take ids and ttl".into()),
+        };
+        mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
+    }
+    if members.iter().all(|(given, _)| given != "ids") {
+        mistakes.insert("ids".into(), "is missing; it is mandatory".into());
+    }
+    explained(mistakes)
 }
 
 /// `?wait=SECONDS`, the only parameter of POST and PATCH.
 pub(super) fn wait_parameter(query: Option<&str>) -> Result<Option<Duration>, Response> {
     let mut wait = None;
-    let mut mistakes = Mistakes::new();
-    for (name, value) in pairs(query) {
+    let (parameters, mut mistakes) = parameters(query);
+    for (name, value) in parameters {
         match (&*name, parse_seconds(&value)) {
             ("wait", Some(wait_us)) => wait = Some(Duration::from_micros(wait_us).min(WAIT_MAX)),
             ("wait", None) => {
@@ -201,8 +218,10 @@ pub(super) fn wait_parameter(query: Option<&str>) -> Result<Option<Duration>, Re
 }
 
 pub(super) fn no_parameters(query: Option<&str>) -> Result<(), Response> {
-    let unknown = |(name, _): (Cow<'_, str>, _)| (name.into_owned(), "unknown query parameter".into());
-    let mistakes: Mistakes = pairs(query).map(unknown).collect();
+    let (parameters, mut mistakes) = parameters(query);
+    mistakes.extend(
+        parameters.into_iter().map(|(name, _)| (name.into_owned(), "unknown query parameter".into())),
+    );
     if mistakes.is_empty() { Ok(()) } else { Err(mistaken(&mistakes)) }
 }
 
@@ -240,26 +259,60 @@ pub(super) fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// The mistakes that were found; where the slow look finds none, what the quick one stumbled over.
-fn explained(mut mistakes: Mistakes, body: &[u8]) -> Response {
-    if mistakes.is_empty() {
-        // Doubled keys, and numbers that only the quick look takes exactly.
-        let why = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(body);
-        let why = why.err().map_or("a parameter is given twice".into(), |error| error.to_string());
-        mistakes.insert("body".into(), why);
-    }
-    mistaken(&mistakes)
-}
-
-fn object(body: &[u8]) -> Result<serde_json::Map<String, Value>, Response> {
+/// The members of a JSON object, and which of them are given twice.
+fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
     if body.is_empty() {
         return Err(bad("body", "is empty; a JSON object is expected"));
     }
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(bad("body", "must be a JSON object")),
-        Err(error) => Err(bad("body", &format!("is not valid JSON: {error}"))),
+    let Members(members) = serde_json::from_slice(body).map_err(|error| match error.is_data() {
+        true => bad("body", "must be a JSON object"),
+        false => bad("body", &format!("is not valid JSON: {error}")),
+    })?;
+    let mut known = BTreeSet::new();
+    let doubled = members.iter().filter(|(name, _)| !known.insert(name.clone()));
+    let mistakes = doubled.map(|(name, _)| (name.clone(), "is given twice".into())).collect();
+    Ok((members, mistakes))
+}
+
+/// Names and values, in their order.
+type MemberList<'a> = Vec<(String, &'a RawValue)>;
+
+/// Every member of a JSON object, the doubled ones too.
+struct Members<'a>(MemberList<'a>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
     }
+}
+
+/// A parameter that may be left out, but is no `null`.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// The slow look knows every reason of the quick one; should it miss one, say so rather than nothing.
+fn explained(mut mistakes: Mistakes) -> Response {
+    if mistakes.is_empty() {
+        mistakes.insert("body".into(), "can't be read".into());
+    }
+    mistaken(&mistakes)
 }
 
 fn resource_mistake(resource: &str) -> Option<String> {
@@ -272,11 +325,21 @@ fn resource_mistake(resource: &str) -> Option<String> {
     }
 }
 
-fn ttl_mistake(ttl: &Value) -> Option<String> {
-    match ttl.as_f64().filter(|_| ttl.is_number()) {
-        None => Some("must be a number of seconds".into()),
-        Some(seconds) => seconds_to_us(seconds).is_none().then(ttl_range),
+fn ttl_mistake(ttl: &RawValue) -> Option<String> {
+    if !ttl.get().starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Some("must be a number of seconds".into());
     }
+    let seconds = serde_json::from_str(ttl.get()).ok();
+    seconds.and_then(seconds_to_us).is_none().then(ttl_range)
+}
+
+fn data_mistake(data: &RawValue) -> Option<String> {
+    if data.get().len() > limits::DATA_LEN_MAX {
+        return Some(format!("must be at most {} bytes of JSON", limits::DATA_LEN_MAX));
+    }
+    readable::check(data.get())
+        .err()
+        .map(|error| format!("is JSON that not every client could read: {error}"))
 }
 
 fn ttl_range() -> String {
@@ -294,7 +357,8 @@ fn status_update(status: &str) -> Option<Patch> {
     }
 }
 
-fn status_mistake(status: &Value) -> Option<String> {
-    let known = status.as_str().and_then(status_update).is_some();
+fn status_mistake(status: &RawValue) -> Option<String> {
+    let status = serde_json::from_str::<Cow<'_, str>>(status.get()).ok();
+    let known = status.is_some_and(|status| status_update(&status).is_some());
     (!known).then(|| "must be one of 'aborted', 'active', 'released', 'revoked', 'withdrawn'".into())
 }

@@ -1,0 +1,110 @@
+//! `GET` and `HEAD` of one claim, and the pages about the service itself.
+
+mod common;
+use common::{Server, eventually, micros};
+
+#[test]
+fn durations_grow_while_they_last_and_are_final_afterwards() {
+    let server = Server::start();
+    let first = server.claim("r", 60.0);
+    let second = server.claim("r", 60.0);
+    let third = server.claim("r", 60.0);
+    let seconds = |path: &str, field: &str| server.detail(path)[field].as_f64();
+    eventually("active_duration grows", || seconds(&first, "active_duration") > Some(0.02));
+    eventually("waiting_duration grows", || seconds(&third, "waiting_duration") > Some(0.02));
+    assert_eq!(server.patch(&third, r#"{"status": "withdrawn"}"#).status, 204);
+    assert_eq!(server.patch(&first, r#"{"status": "released"}"#).status, 204);
+    let (held, gave_up) = (server.detail(&first), server.detail(&third));
+    assert!(held["active_duration"].as_f64() > Some(0.02), "{held}");
+    assert!(gave_up["waiting_duration"].as_f64() > Some(0.02), "{gave_up}");
+    assert!(gave_up["active_duration"].is_null(), "it never held anything: {gave_up}");
+    let waited = seconds(&second, "waiting_duration");
+    assert!(waited > Some(0.02));
+    // The second goes on holding; what is over stays as it was.
+    eventually("time passes", || seconds(&second, "active_duration") > Some(0.05));
+    assert_eq!(seconds(&second, "waiting_duration"), waited);
+    assert_eq!((server.detail(&first), server.detail(&third)), (held, gave_up));
+}
+
+#[test]
+fn the_history_agrees_with_the_durations() {
+    let server = Server::start();
+    let first = server.claim("r", 60.0);
+    let second = server.claim("r", 60.0);
+    eventually("it waits a while", || server.detail(&second)["waiting_duration"].as_f64() > Some(0.2));
+    server.patch(&first, r#"{"status": "released"}"#);
+    let claim = server.detail(&second);
+    let at = |i: usize| micros(&claim["status_history"][i]["timestamp"]);
+    assert_eq!(at(0), micros(&claim["created"]));
+    assert!(at(1) - at(0) > 150_000, "{claim}");
+}
+
+#[test]
+fn timestamps_are_rfc_3339_in_utc_with_microseconds() {
+    let server = Server::start();
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
+    let before = now();
+    let claim = server.detail(&server.claim("r", 60.0));
+    let created = micros(&claim["created"]);
+    assert!(before <= created && created <= now(), "{claim}");
+    let expires = micros(&claim["expires"]);
+    assert!(before + 60_000_000 <= expires && expires <= now() + 60_000_000, "{claim}");
+}
+
+#[test]
+fn the_token_is_in_body_and_header_of_a_claim_that_was_granted() {
+    let server = Server::start();
+    let first = server.claim("r", 60.0);
+    let second = server.claim("r", 60.0);
+    let granted = server.get(&first);
+    let token = granted.json()["token"].as_u64().unwrap();
+    assert_eq!(granted.header("leasehold-token"), Some(&*token.to_string()));
+    let waiting = server.get(&second);
+    assert!(waiting.json()["token"].is_null() && waiting.header("leasehold-token").is_none());
+    server.patch(&first, r#"{"status": "released"}"#);
+    let promoted = server.patch(&second, r#"{"status": "active"}"#);
+    let next = promoted.json()["token"].as_u64().unwrap();
+    assert!(next > token);
+    assert_eq!(promoted.header("leasehold-token"), Some(&*next.to_string()));
+    assert_eq!(server.detail(&first)["token"], token, "it stays readable");
+    let elsewhere = server.detail(&server.claim("another", 60.0));
+    assert!(elsewhere["token"].as_u64().unwrap() > next, "tokens grow over all resources");
+}
+
+#[test]
+fn the_owner_is_where_the_request_came_from() {
+    let server = Server::start();
+    assert_eq!(server.detail(&server.claim("r", 60.0))["owner"], "127.0.0.1");
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let server = Server::start();
+    let path = server.claim("r", 60.0);
+    let mut client = server.client();
+    for path in [&*path, "/v1/claims/", "/v1/health", "/version"] {
+        let head = client.request("HEAD", path, &[], b"");
+        let get = client.request("GET", path, &[], b"");
+        assert_eq!((head.status, head.header("content-type")), (200, get.header("content-type")), "{path}");
+        assert!(head.header("content-length").unwrap().parse::<usize>().unwrap() > 0);
+    }
+    assert_eq!(client.request("HEAD", "/v1/claims/0/", &[], b"").status, 404);
+}
+
+#[test]
+fn a_query_on_one_claim_is_refused() {
+    let server = Server::start();
+    let path = server.claim("r", 60.0);
+    assert_eq!(server.get(&format!("{path}?wait=1&x=2")).named(), ["wait", "x"]);
+}
+
+#[test]
+fn health_pages_answer_while_the_node_can_write() {
+    let server = Server::start();
+    for path in ["/livez", "/readyz", "/healthz", "/v1/health"] {
+        let reply = server.get(path);
+        assert_eq!((reply.status, reply.text().as_str()), (200, "ok\n"), "{path}");
+        assert_eq!(server.post(path, "").header("allow"), Some("GET, HEAD"), "{path}");
+    }
+    assert_eq!(server.get("/version").json()["version"], env!("CARGO_PKG_VERSION"));
+}
