@@ -1,8 +1,20 @@
 # One door for developers. `make` alone lists what there is.
 
 CARGO ?= cargo
+# `make install`: the usual variables, and `release` or `dev`.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+PROFILE ?= release
+BUILT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
+DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench test-tools
+.PHONY: help test check fix bench test-tools dss dss-header install
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,3 +36,22 @@ bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 
 test-tools: ## install the programs that tests run, where they are missing
 	@scripts/install-test-tools
+
+dss: ## the C library of the typed locks, shared and static
+	$(CARGO) build --locked --profile $(PROFILE) -p leasehold-dss --lib
+
+dss-header: ## write crates/dss/include/leasehold_dss.h anew from the source
+	LEASEHOLD_WRITE_HEADER=1 $(CARGO) test --locked -p leasehold-dss --test header
+
+install: ## the command, the C library, its header and its pkg-config file, below DESTDIR and PREFIX
+	$(CARGO) build --locked --profile $(PROFILE) -p leasehold -p leasehold-dss --bin leasehold --lib
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
+	install -m 755 $(BUILT)/leasehold $(DESTDIR)$(BINDIR)/leasehold
+	install -m 755 $(BUILT)/libleasehold_dss.so $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(VERSION)
+	ln -sf libleasehold_dss.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(DSS_SOVERSION)
+	ln -sf libleasehold_dss.so.$(DSS_SOVERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so
+	install -m 644 $(BUILT)/libleasehold_dss.a $(DESTDIR)$(LIBDIR)/libleasehold_dss.a
+	install -m 644 crates/dss/include/leasehold_dss.h $(DESTDIR)$(INCLUDEDIR)/leasehold_dss.h
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	    -e 's|@VERSION@|$(VERSION)|' crates/dss/leasehold_dss.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc
+	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc

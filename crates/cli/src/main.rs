@@ -22,12 +22,16 @@ enum Command {
     Serve(commands::serve::ServeArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
     Bench(commands::bench::BenchArgs),
+    /// Look after typed locks
+    #[command(subcommand)]
+    Dss(commands::dss::DssCommand),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Dss(command) => commands::dss::run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

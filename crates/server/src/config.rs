@@ -11,6 +11,8 @@ use std::time::Duration;
 use leasehold_core::{Settings, limits};
 use serde::Deserialize;
 
+use crate::http::basic::AdminAccess;
+
 /// What an operator may set; `None` means the default. Also the shape of the TOML file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -23,6 +25,8 @@ pub struct Options {
     pub insecure: Option<bool>,
     /// Addresses of proxies whose `X-Forwarded-*` headers are believed.
     pub trusted_proxies: Option<Vec<IpAddr>>,
+    /// Administration of locks: `yes`, `no`, or a file of `user:password` lines.
+    pub admin_userpass_file: Option<String>,
     /// Seconds that a promoted claim may leave its ttl unstarted.
     pub pickup_grace: Option<f64>,
     /// Finished claims that stay readable.
@@ -54,6 +58,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Proxies whose `X-Forwarded-*` headers are believed.
     pub trusted_proxies: Vec<IpAddr>,
+    /// Who may use the locks dialect's administration.
+    pub admin: AdminAccess,
     /// What travels in the log.
     pub settings: Settings,
     /// Connections at a time.
@@ -89,6 +95,7 @@ impl Options {
             data: self.data.or(other.data),
             insecure: self.insecure.or(other.insecure),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            admin_userpass_file: self.admin_userpass_file.or(other.admin_userpass_file),
             pickup_grace: self.pickup_grace.or(other.pickup_grace),
             finished_max: self.finished_max.or(other.finished_max),
             queue_len_max: self.queue_len_max.or(other.queue_len_max),
@@ -138,12 +145,28 @@ impl Options {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
+            admin: admin_access(self.admin_userpass_file.as_deref(), listen)?,
             settings,
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
             header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,
             body_timeout: timeout("body-timeout", self.body_timeout, 30.0)?,
         })
+    }
+}
+
+/// Who can only come from this machine may administrate unless told otherwise; nobody else.
+fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess, ConfigError> {
+    match setting {
+        Some("yes") => Ok(AdminAccess::Open),
+        Some("no") => Ok(AdminAccess::Off),
+        Some("") => Err(ConfigError {
+            setting: "admin-userpass-file",
+            problem: "must be 'yes' (open), 'no' (off) or the path of a file of user:password lines".into(),
+        }),
+        Some(path) => Ok(AdminAccess::Users(path.into())),
+        None if listen.ip().is_loopback() => Ok(AdminAccess::Open),
+        None => Ok(AdminAccess::Off),
     }
 }
 
@@ -175,6 +198,23 @@ mod tests {
         let open = Options { listen: Some(([0, 0, 0, 0], 4080).into()), ..Options::default() };
         assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
         assert!(Options { insecure: Some(true), ..open }.validate().is_ok());
+    }
+
+    #[test]
+    fn administration_is_open_on_loopback_alone_unless_said_otherwise() {
+        let admin = |listen: [u8; 4], setting: Option<&str>| {
+            let listen = Some((listen, 4080).into());
+            let admin_userpass_file = setting.map(ToString::to_string);
+            let insecure = Some(true);
+            let options = Options { listen, admin_userpass_file, insecure, ..Options::default() };
+            options.validate().map(|config| config.admin)
+        };
+        assert_eq!(admin([127, 0, 0, 1], None), Ok(AdminAccess::Open));
+        assert_eq!(admin([0, 0, 0, 0], None), Ok(AdminAccess::Off));
+        assert_eq!(admin([0, 0, 0, 0], Some("yes")), Ok(AdminAccess::Open));
+        assert_eq!(admin([127, 0, 0, 1], Some("no")), Ok(AdminAccess::Off));
+        assert_eq!(admin([127, 0, 0, 1], Some("users")), Ok(AdminAccess::Users("users".into())));
+        assert!(admin([127, 0, 0, 1], Some("")).unwrap_err().to_string().contains("admin-userpass-file"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! The subcommands of `leasehold`, one file or folder each.
 
 pub(crate) mod bench;
+pub(crate) mod dss;
 pub(crate) mod serve;

@@ -4,12 +4,13 @@
 //!        on stdout one line with its URL once it can be used.
 //! Never: exits 0 unless everything that was asked has been answered.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use leasehold_server::config::{Config, Options};
+use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::Server;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,6 +35,10 @@ pub(crate) struct ServeArgs {
     /// Proxy whose X-Forwarded-For, -Proto and -Host are believed (repeat, or separate with commas)
     #[arg(long, env = "LEASEHOLD_TRUSTED_PROXIES", value_delimiter = ',', value_name = "IP")]
     trusted_proxies: Option<Vec<IpAddr>>,
+    /// Administration of locks: 'yes' (open), 'no', or a file of user:password lines [default: yes on a loopback
+    /// address, no on any other]
+    #[arg(long, env = "LEASEHOLD_ADMIN_USERPASS_FILE", value_name = "yes|no|FILE")]
+    admin_userpass_file: Option<String>,
     /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0]
     #[arg(long, env = "LEASEHOLD_PICKUP_GRACE", value_name = "SECONDS")]
     pickup_grace: Option<f64>,
@@ -80,6 +85,7 @@ impl ServeArgs {
             data: self.data,
             insecure: self.insecure,
             trusted_proxies: self.trusted_proxies,
+            admin_userpass_file: self.admin_userpass_file,
             pickup_grace: self.pickup_grace,
             finished_max: self.finished_max,
             queue_len_max: self.queue_len_max,
@@ -122,7 +128,11 @@ fn raise_descriptor_limit(wanted: u64) {
 /// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.
 fn start_logging() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
@@ -137,6 +147,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let listen = config.listen;
     let server = Server::bind(engine.clone(), config.clone()).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;
+    // Who waited in a blocking request of the last process is gone with its connection.
+    match withdraw_orphans(&engine).await {
+        Ok(0) => {}
+        Ok(orphans) => tracing::info!(orphans, "lock requests of the last run were withdrawn"),
+        Err(error) => tracing::warn!(%error, "lock requests of the last run could not be withdrawn"),
+    }
     let url = format!("http://{}", server.local_addr()?);
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);

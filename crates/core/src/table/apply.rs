@@ -674,3 +674,38 @@ impl Table {
         View { position, claim, now_us: self.clock.now_us }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Stamp;
+
+    #[test]
+    fn a_renewal_is_newer_than_the_one_before_also_when_the_wall_clock_goes_back() {
+        let mut table = Table::default();
+        let (id, resource): (_, Arc<str>) = (ClaimId::from_u128(1), "dss/media/tape".into());
+        let lock = Command::LockAll {
+            items: vec![(id, resource.clone())],
+            owner: "host:1".into(),
+            ttl_us: None,
+            data: None,
+        };
+        let renew = Command::Renew {
+            target: Target::Holder(resource),
+            guard: Guard::default(),
+            ttl_us: None,
+            data: None,
+        };
+        let mut renewed_us = 0;
+        for (step, (command, wall_us)) in
+            [(&lock, 1_000), (&renew, 1_000), (&renew, 400), (&renew, 5_000)].into_iter().enumerate()
+        {
+            let stamp = Stamp { now_us: 1 + step as u64, wall_us };
+            table.apply(&Batch { stamp, commands: vec![command.clone()] });
+            let claim = table.claim_view(id, 0).unwrap().claim;
+            assert!(claim.renewed_wall_us > renewed_us, "step {step}");
+            renewed_us = claim.renewed_wall_us;
+        }
+        assert_eq!(renewed_us, 5_000);
+    }
+}

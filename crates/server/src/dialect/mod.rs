@@ -4,3 +4,6 @@
 //! Never: decides about locks, and never keeps state.
 
 pub mod claims;
+pub mod dss;
+pub mod leases;
+pub mod locks;

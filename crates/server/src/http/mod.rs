@@ -3,6 +3,8 @@
 //! In:    bytes from strangers. Out: requests to the dialects (`routes.rs`), their responses back.
 //! Never: knows about locks.
 
+pub mod basic;
+pub mod delivery;
 pub mod problem;
 pub mod query;
 pub mod request;

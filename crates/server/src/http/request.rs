@@ -12,6 +12,7 @@ use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap};
 
+use super::delivery::Delivery;
 use super::problem::{closing, problem};
 use super::{Response, server::App};
 
@@ -26,6 +27,8 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Whether forwarding headers on it are believed.
     pub trusted: bool,
+    /// The answer whose arrival matters, if there is one.
+    pub delivery: Delivery,
 }
 
 impl Connection {
@@ -33,7 +36,7 @@ impl Connection {
     pub fn new(peer: SocketAddr, local: SocketAddr, trusted_proxies: &[IpAddr]) -> Self {
         let ip = peer.ip().to_canonical();
         let trusted = trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
-        Self { peer, peer_name: ip.to_string().into(), local, trusted }
+        Self { peer, peer_name: ip.to_string().into(), local, trusted, delivery: Delivery::default() }
     }
 
     /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.

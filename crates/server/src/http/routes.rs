@@ -3,6 +3,7 @@
 //! In:    a request. Out: the response of the dialect or page that owns its path.
 //! Never: looks into bodies or tables.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -13,15 +14,28 @@ use super::problem::{closing, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
-use crate::dialect::claims;
+use crate::dialect::{claims, dss, leases, locks};
 
-/// Answers a request.
-pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
+/// Answers a request. The future has the size of what it does: hyper keeps one a connection, and a request that
+/// stands open for hours must not take the room of the largest one.
+pub fn answer(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Response> + Send>> {
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
     let hosts = request.headers().get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
-        return closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
+        let refusal = closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
+        return Box::pin(std::future::ready(refusal));
     }
+    match locks::Place::of(request.uri().path()) {
+        Some(place) => Box::pin(async move { locks::answer(&app, &connection, request, place).await }),
+        None => Box::pin(route(app, connection, request)),
+    }
+}
+
+async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
         return claims::collection(&app, &connection, request).await;
@@ -35,10 +49,15 @@ pub async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<
             _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
         }
     }
+    if let Some(rest) = path.strip_prefix("/v1/dss/") {
+        let rest = rest.to_string();
+        return dss::answer(&app, &rest, request).await;
+    }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
-        _ => not_found("there is nothing here: claims are under /v1/claims/"),
+        _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,
+        _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
     }
 }
 

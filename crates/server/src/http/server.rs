@@ -12,10 +12,13 @@ use hyper::StatusCode;
 use hyper::server::conn::http1::{self, Parts};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::basic::Administrators;
+use super::delivery::Wire;
 use super::problem::problem_body;
 use super::request::Connection;
 use super::routes;
@@ -37,6 +40,8 @@ pub struct App {
     pub engine: Arc<Engine>,
     /// How this node is set up.
     pub config: Config,
+    /// Who may use the locks dialect's administration.
+    pub administrators: Administrators,
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
 }
@@ -53,7 +58,8 @@ impl Server {
     pub async fn bind(engine: Arc<Engine>, config: Config) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
-        Ok(Self { listener, app: Arc::new(App { engine, config, stopping }), stop })
+        let administrators = Administrators::new(config.admin.clone());
+        Ok(Self { listener, app: Arc::new(App { engine, config, administrators, stopping }), stop })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -98,17 +104,22 @@ impl Server {
 async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
+    keep_alive(&stream);
     let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
+    let (wire, caller) = (Wire::new(stream, connection.clone()), connection.clone());
     let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
     let service = service_fn(move |request| {
-        let answer = routes::route(app.clone(), connection.clone(), request);
+        caller.delivery.seen();
+        let answer = routes::answer(app.clone(), caller.clone(), request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        // Names of headers ignore case, but scripts that grep for `Location:` don't.
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(wire), service);
     let ended = tokio::select! {
         ended = &mut serving => ended,
         () = stopped(stopping.clone()) => {
@@ -116,6 +127,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
             (&mut serving).await
         }
     };
+    connection.delivery.close();
     let Parts { io, read_buf, .. } = serving.into_parts();
     let mut stream = io.into_inner();
     if let Err(error) = ended {
@@ -137,7 +149,7 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
 }
 
 /// Reads on for a moment: a socket that is closed with bytes unread is reset, and the answer lost with it.
-async fn linger(stream: &mut TcpStream) {
+async fn linger(stream: &mut Wire) {
     let rest = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
@@ -156,8 +168,19 @@ fn too_slow(header_timeout: Duration) -> String {
 }
 
 /// The last words on a connection; who does not take them in time misses them.
-async fn send_last(stream: &mut TcpStream, text: &str) {
+async fn send_last(stream: &mut (impl AsyncWriteExt + Unpin), text: &str) {
     let _ = tokio::time::timeout(LINGER, stream.write_all(text.as_bytes())).await;
+}
+
+/// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.
+fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        tracing::debug!(%error, "TCP keep-alive could not be set");
+    }
 }
 
 /// Tells one connection too many to come back.

@@ -1,0 +1,55 @@
+//! `tests/c/suite.c`: every call, plainly, linked statically, and under valgrind.
+
+use std::process::Command;
+
+use crate::harness::{Link, Server, compile, finish, installed, run, source, spawn, valgrind};
+
+#[test]
+fn every_call_works_with_the_shared_library() {
+    let program = compile(&source("suite.c"), "suite", Link::Shared);
+    let needed = run({
+        let mut command = Command::new("readelf");
+        command.arg("-d").arg(&program);
+        command
+    });
+    assert!(needed.contains("libleasehold_dss.so.0"), "{needed}");
+    let server = Server::start();
+    let mut command = Command::new(program);
+    command.arg(server.url());
+    // Nothing but what the program itself prints.
+    let output = spawn(command).wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((&*String::from_utf8_lossy(&output.stdout), &*stderr), ("all is well\n", ""));
+    assert!(output.status.success());
+}
+
+#[test]
+fn every_call_works_with_the_static_library() {
+    let program = compile(&source("suite.c"), "suite-static", Link::Static);
+    let server = Server::start();
+    let mut command = Command::new(program);
+    command.arg(server.url());
+    assert_eq!(finish(spawn(command), "the suite"), "all is well\n");
+}
+
+#[test]
+fn every_call_is_clean_under_valgrind() {
+    let program = compile(&source("suite.c"), "suite-valgrind", Link::Shared);
+    let server = Server::start();
+    let mut command = valgrind(&program);
+    command.arg(server.url()).arg("3");
+    assert_eq!(finish(spawn(command), "the suite under valgrind"), "all is well\n");
+}
+
+#[test]
+fn the_header_is_good_c_and_good_cpp_by_itself() {
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]);
+        command.arg(installed("include/leasehold_dss.h"));
+        match command.output() {
+            Err(error) if compiler == "c++" && error.kind() == std::io::ErrorKind::NotFound => {}
+            _ => drop(run(command)),
+        }
+    }
+}

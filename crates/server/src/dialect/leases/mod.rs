@@ -1,0 +1,281 @@
+//! The leases dialect: `/v1/<namespace>/leases/<name>`, metadata in headers, versions.
+//!
+//! In:    POST, PUT, DELETE, GET and HEAD of a lease, GET of a list. Out: commands, and the table's answers.
+//! Never: decides about locks. `path.rs` and `parse.rs` read requests, `lease.rs` the table; `render.rs`, `report.rs`
+//!        and `list.rs` write responses.
+//!
+//! A lease is a claim that refuses to queue on the resource `<namespace>/leases/<name>`. Whoever holds that name
+//! through another dialect holds the lease.
+
+mod lease;
+mod list;
+mod parse;
+mod path;
+mod render;
+mod report;
+mod when;
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use leasehold_core::{
+    ClaimId, Command, Data, Ending, Format as DataFormat, Guard, NewClaim, OnBusy, Outcome, Rejection,
+    Target, View,
+};
+
+use self::lease::{Lease, look};
+use self::parse::{Format, bad};
+use self::path::{PathMistake, Place};
+use crate::http::problem::{not_found, problem};
+use crate::http::request::{Connection, read_body};
+use crate::http::server::App;
+use crate::http::{Response, empty};
+
+/// Largest client data, as the protocol's document sets it.
+const DATA_LEN_MAX: usize = 4096;
+/// Longest path and query.
+const URI_LEN_MAX: usize = 2048;
+/// What a lease answers.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+
+/// A request about one lease.
+struct Asked<'a> {
+    app: &'a App,
+    resource: Arc<str>,
+    /// Who asks.
+    caller: Arc<str>,
+    /// What it wants to read.
+    format: Format,
+}
+
+/// Anything under `/v1/` that belongs to nobody else.
+pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request<Incoming>) -> Response {
+    if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
+        return render::seal(render::of_nobody(too_long()));
+    }
+    let place = match path::parse(request.uri().path()) {
+        Ok(place) => place,
+        Err(PathMistake::NotALease) => {
+            return not_found(
+                "there is nothing here: claims are under /v1/claims/, leases are /v1/<namespace>/leases/<name>",
+            );
+        }
+        Err(PathMistake::Bad(why)) => return render::seal(render::of_nobody(bad(&why))),
+        Err(PathMistake::TooLong) => return render::seal(render::of_nobody(too_long())),
+    };
+    let answer = match place {
+        Place::List(namespace) => list_of(app, &namespace, &request).await.map_err(render::of_nobody),
+        Place::Lease(resource) => one(app, connection, request, resource).await,
+    };
+    render::seal(answer.unwrap_or_else(|refusal| refusal))
+}
+
+fn too_long() -> Response {
+    let detail = format!("the URI is longer than {URI_LEN_MAX} bytes");
+    problem(StatusCode::URI_TOO_LONG, "uri-too-long", &detail)
+}
+
+async fn list_of(app: &App, namespace: &str, request: &Request<Incoming>) -> Result<Response, Response> {
+    match *request.method() {
+        Method::GET | Method::HEAD => {
+            no_query(request)?;
+            Ok(list::list(&app.engine, namespace, parse::format(request.headers())).await)
+        }
+        Method::POST | Method::PUT | Method::DELETE => Err(bad(
+            "no lease can be called 'list': that name shows the leases of the namespace; choose another",
+        )),
+        _ => Err(not_implemented("GET, HEAD")),
+    }
+}
+
+fn no_query(request: &Request<Incoming>) -> Result<(), Response> {
+    match request.uri().query() {
+        None => Ok(()),
+        Some(_) => Err(bad("leases take no query string; write a '?' in a name as %3F")),
+    }
+}
+
+fn not_implemented(allow: &'static str) -> Response {
+    let detail = format!("this path answers {allow}");
+    let mut response = problem(StatusCode::NOT_IMPLEMENTED, "not-implemented", &detail);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+async fn one(
+    app: &App,
+    connection: &Connection,
+    request: Request<Incoming>,
+    resource: Arc<str>,
+) -> Result<Response, Response> {
+    let caller = parse::caller(request.headers(), connection).map_err(render::of_nobody)?;
+    let asked = Asked { app, resource, caller, format: parse::format(request.headers()) };
+    let answer = match *request.method() {
+        Method::GET | Method::HEAD => asked.get(&request).await,
+        // Who may change which namespace is asked here, before a write becomes a command: 401 where access control
+        // wants credentials. Until there is any, whoever reaches this node may, and the credentials are not read.
+        Method::POST | Method::PUT | Method::DELETE => asked.change(request).await,
+        _ => Err(not_implemented(METHODS)),
+    };
+    match answer {
+        Ok(response) => Ok(response),
+        Err(refusal) => Err(asked.with_metadata(refusal).await),
+    }
+}
+
+impl Asked<'_> {
+    async fn get(&self, request: &Request<Incoming>) -> Result<Response, Response> {
+        no_query(request)?;
+        let lease = self.look().await?;
+        let mut response = match &lease.latest {
+            Some(view) if self.format == Format::Raw && lease.is_held() => render::client_data(view),
+            _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.caller, ""),
+            latest => {
+                // Reports say it in their first line.
+                let line = if self.format == Format::Raw { not_held(latest.as_ref()) } else { String::new() };
+                render::answer(StatusCode::NOT_FOUND, self.format, &lease, &self.caller, &line)
+            }
+        };
+        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.caller);
+        Ok(response)
+    }
+
+    async fn change(&self, request: Request<Incoming>) -> Result<Response, Response> {
+        no_query(&request)?;
+        let (head, body) = request.into_parts();
+        let draft = self.command(&head.method, &head.headers)?;
+        let body = match head.method {
+            Method::DELETE => None,
+            _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX).await?),
+        };
+        let body = body.filter(|body| !body.is_empty());
+        let data = body.map(|bytes| Data { format: DataFormat::Bytes, bytes: bytes.as_ref().into() });
+        let outcome = self.app.engine.submit(with_data(draft, data)).await;
+        match outcome.map_err(|error| render::unanswered(&error))? {
+            Outcome::Granted(view) => Ok(self.answer(StatusCode::CREATED, Some(*view), "acquired").await),
+            Outcome::Renewed(view) => Ok(self.answer(StatusCode::ACCEPTED, Some(*view), "renewed").await),
+            Outcome::Finished(view) => {
+                let mut response = empty(StatusCode::NO_CONTENT);
+                render::metadata(response.headers_mut(), Some(&view), &self.caller);
+                Ok(response)
+            }
+            Outcome::Rejected(rejection) => self.rejected(rejection).await,
+            other => Err(render::bug(&other)),
+        }
+    }
+
+    /// The command of a request, still without its data.
+    fn command(&self, method: &Method, headers: &HeaderMap) -> Result<Command, Response> {
+        if *method == Method::POST {
+            return Ok(Command::Claim(NewClaim {
+                id: ClaimId::from_u128(rand::random()),
+                resource: self.resource.clone(),
+                owner: self.caller.clone(),
+                ttl_us: Some(parse::length_us(headers)?),
+                on_busy: OnBusy::Refuse,
+                data: None,
+                idempotency: None,
+            }));
+        }
+        let target = Target::Holder(self.resource.clone());
+        let guard = Guard { owner: Some(self.caller.clone()), version: parse::version(headers)? };
+        if *method == Method::PUT {
+            return Ok(Command::Renew { target, guard, ttl_us: parse::new_length_us(headers)?, data: None });
+        }
+        Ok(Command::Finish { target, guard, ending: Ending::Released, reason: None, purge_data: true })
+    }
+
+    async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
+        let (status, view, line) = match rejection {
+            Rejection::Busy(view) if view.claim.owner == self.caller => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                Some(*view),
+                "you hold this lease already: renew it with PUT".into(),
+            ),
+            Rejection::Busy(view) => {
+                let line = format!("not acquired: {} holds this lease", view.claim.owner);
+                (StatusCode::CONFLICT, Some(*view), line)
+            }
+            Rejection::NotOwner(view) => {
+                let line = format!("{} holds this lease, you are {}", view.claim.owner, self.caller);
+                (StatusCode::FORBIDDEN, Some(*view), line)
+            }
+            Rejection::VersionMismatch(view) => {
+                let line = format!(
+                    "the lease was changed: its version is {} now, fetch it again",
+                    view.claim.version
+                );
+                (StatusCode::CONFLICT, Some(*view), line)
+            }
+            Rejection::NotHeld(_, view) => {
+                let view = view.map(|view| *view);
+                (StatusCode::NOT_FOUND, self.last_holder(view).await?, String::new())
+            }
+            limit => return Err(render::refused(&limit)),
+        };
+        let line = if line.is_empty() { not_held(view.as_ref()) } else { line };
+        let mut response = self.answer(status, view, &line).await;
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
+        }
+        Ok(response)
+    }
+
+    /// The latest claim may be one that gave up in the queue; whoever held the lease before it is the one to show.
+    async fn last_holder(&self, latest: Option<View>) -> Result<Option<View>, Response> {
+        match latest {
+            Some(view) if view.claim.activated_us == 0 => Ok(self.look().await?.latest),
+            latest => Ok(latest),
+        }
+    }
+
+    /// An answer about the lease as the table gave it, in the caller's format.
+    async fn answer(&self, status: StatusCode, view: Option<View>, line: &str) -> Response {
+        let around = match self.format {
+            Format::Raw => None,
+            _ => self.look().await.ok(),
+        };
+        let (history, waiting) = around.map_or((Vec::new(), 0), |lease| (lease.history, lease.waiting));
+        // The table answered as of the entry's stamp; since then the entry was written and synced.
+        let now_us = self.app.engine.read(|_, now_us| now_us);
+        let latest = view.map(|view| View { now_us: now_us.max(view.now_us), ..view });
+        let lease = Lease { resource: self.resource.clone(), latest, history, waiting };
+        let mut response = render::answer(status, self.format, &lease, &self.caller, line);
+        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.caller);
+        response
+    }
+
+    async fn look(&self) -> Result<Lease, Response> {
+        let history = self.format != Format::Raw;
+        look(&self.app.engine, &self.resource, history).await.map_err(|error| render::unanswered(&error))
+    }
+
+    /// A refusal that is not about the lease still tells about it, where that is known: without a quorum, or after a
+    /// bug, it is not.
+    async fn with_metadata(&self, mut refusal: Response) -> Response {
+        let unknown = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR];
+        if !unknown.contains(&refusal.status())
+            && let Ok(lease) = look(&self.app.engine, &self.resource, false).await
+        {
+            render::metadata(refusal.headers_mut(), lease.latest.as_ref(), &self.caller);
+        }
+        refusal
+    }
+}
+
+fn with_data(command: Command, data: Option<Data>) -> Command {
+    match command {
+        Command::Claim(new) => Command::Claim(NewClaim { data, ..new }),
+        Command::Renew { target, guard, ttl_us, .. } => Command::Renew { target, guard, ttl_us, data },
+        other => other,
+    }
+}
+
+fn not_held(last: Option<&View>) -> String {
+    match last {
+        Some(view) => format!("nobody holds this lease; {} did last", view.claim.owner),
+        None => "nobody holds this lease".into(),
+    }
+}

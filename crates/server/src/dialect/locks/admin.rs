@@ -1,0 +1,136 @@
+//! Administration: what is locked, and a way to end it.
+//!
+//! In:    GET and DELETE of `/resources` and `/resources/{resource}`. Out: HAL bodies, revocations.
+//! Never: touches a resource that this dialect can't name: leases and typed locks have administrators of their own.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use leasehold_core::table::Resource;
+use leasehold_core::{Command, Outcome, Table, View};
+
+use super::parse::is_name;
+use super::{HAL, render, unexpected};
+use crate::engine::{EngineError, Settled};
+use crate::http::problem::{engine_problem, not_found};
+use crate::http::request::Connection;
+use crate::http::server::App;
+use crate::http::{Response, empty, typed};
+
+/// Names looked at while the table can't be written.
+const NAMES_PER_LOOK: usize = 4096;
+
+/// `/resources`.
+pub(super) async fn resources(
+    app: &App,
+    connection: &Connection,
+    request: &Request<Incoming>,
+) -> Result<Response, Response> {
+    app.administrators.admit(request.headers()).await?;
+    let failed = |error| engine_problem(&error);
+    if request.method() != Method::DELETE {
+        let names = names(app).await.map_err(failed)?;
+        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))));
+    }
+    // What comes in from now on stays.
+    let before = app.engine.read(|table, _| table.next_sequence());
+    let reason = reason(connection, request);
+    for name in names(app).await.map_err(failed)? {
+        revoke(app, name, before, &reason).await?;
+    }
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// `/resources/{resource}`.
+pub(super) async fn resource(
+    app: &App,
+    connection: &Connection,
+    request: &Request<Incoming>,
+    name: Arc<str>,
+) -> Result<Response, Response> {
+    app.administrators.admit(request.headers()).await?;
+    if request.method() != Method::DELETE {
+        let views = locks(app, &name).await.map_err(|error| engine_problem(&error))?;
+        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(&name, &views))));
+    }
+    let before = app.engine.read(|table, _| table.next_sequence());
+    match revoke(app, name, before, &reason(connection, request)).await? {
+        0 => Err(not_found("there are no locks on this resource")),
+        _ => Ok(empty(StatusCode::NO_CONTENT)),
+    }
+}
+
+fn reason(connection: &Connection, request: &Request<Incoming>) -> Arc<str> {
+    format!("an administrator at {} deleted it", connection.client(request.headers())).into()
+}
+
+/// Ends all locks of a resource that were made before this number; how many that were.
+async fn revoke(app: &App, name: Arc<str>, before: u64, reason: &Arc<str>) -> Result<u64, Response> {
+    let mut revoked = 0;
+    loop {
+        let reason = Some(reason.clone());
+        let command = Command::Revoke { resource: Some(name.clone()), before, reason };
+        match app.engine.submit(command).await.map_err(|error| engine_problem(&error))? {
+            Outcome::Revoked { count, more: true } => revoked += count,
+            Outcome::Revoked { count, more: false } => return Ok(revoked + count),
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The holder of a resource and those who wait for it.
+async fn locks(app: &App, name: &Arc<str>) -> Result<Vec<View>, EngineError> {
+    let question = |table: &Table, now_us| {
+        let views: Vec<View> = live(table.resource(name)).map(|seq| table.view_at(seq, now_us)).collect();
+        match views.iter().any(|view| table.is_unsettled(&view.claim, now_us)) {
+            true => Settled::No(vec![name.clone()]),
+            false => Settled::Yes(views),
+        }
+    };
+    app.engine.read_settled(question).await
+}
+
+/// The resources with locks that this dialect can name, a bounded look at a time.
+async fn names(app: &App) -> Result<Vec<Arc<str>>, EngineError> {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let mut after: Option<Arc<str>> = None;
+    loop {
+        let question = |table: &Table, now_us| look(table, now_us, after.as_deref());
+        let (found, last) = app.engine.read_settled(question).await?;
+        names.extend(found);
+        match last {
+            None => return Ok(names),
+            last => after = last,
+        }
+    }
+}
+
+/// Some names, and the one to go on after, if there are more.
+type Names = (Vec<Arc<str>>, Option<Arc<str>>);
+
+/// Looks at a bounded number of resources.
+fn look(table: &Table, now_us: u64, after: Option<&str>) -> Settled<Names> {
+    let (mut found, mut unsettled, mut last) = (Vec::new(), Vec::new(), None);
+    for (looked_at, (name, resource)) in table.resources_after("", after).enumerate() {
+        if looked_at == NAMES_PER_LOOK {
+            return settled(unsettled, (found, last));
+        }
+        last = Some(name.clone());
+        let Some(first) = live(Some(resource)).next().filter(|_| is_name(name)) else { continue };
+        if table.is_unsettled(&table.view_at(first, now_us).claim, now_us) {
+            unsettled.push(name.clone());
+        }
+        found.push(name.clone());
+    }
+    settled(unsettled, (found, None))
+}
+
+fn settled<T>(unsettled: Vec<Arc<str>>, answer: T) -> Settled<T> {
+    if unsettled.is_empty() { Settled::Yes(answer) } else { Settled::No(unsettled) }
+}
+
+/// The live claims of a resource, the holder first.
+fn live(resource: Option<&Resource>) -> impl Iterator<Item = u64> {
+    resource.into_iter().flat_map(|resource| resource.active().into_iter().chain(resource.queue()))
+}

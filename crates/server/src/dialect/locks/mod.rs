@@ -1,0 +1,170 @@
+//! The locks dialect: blocking locks with a URL of their own, under `/locks/`, `/active_locks/` and `/resources`.
+//!
+//! In:    POST that waits for its turn, GET and DELETE of lock URLs, administration. Out: commands, and the table's
+//!        answers as status codes and HAL bodies.
+//! Never: decides about locks; `parse.rs` reads paths and bodies, `wait.rs` holds requests open, `render.rs` writes
+//!        bodies, `admin.rs` is for administrators.
+//!
+//! A lock is a claim with a `lifetime` (its ttl) and a longest `wait`; a lock's uid is the claim's id.
+
+mod admin;
+mod parse;
+mod render;
+mod wait;
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, LOCATION, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
+use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
+
+pub use self::parse::Place;
+pub use self::wait::withdraw_orphans;
+use crate::engine::{EngineError, Settled};
+use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
+use crate::http::request::{Connection, read_body};
+use crate::http::server::App;
+use crate::http::{Response, empty, typed};
+
+/// Largest body of a request: three short fields, and whatever else old clients put beside them.
+const BODY_LEN_MAX: usize = 16 << 10;
+/// The media type of every body of this dialect that is not an error.
+const HAL: &str = "application/hal+json";
+
+/// Answers a request to one of the dialect's paths.
+pub async fn answer(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    place: Place,
+) -> Response {
+    let method = request.method();
+    let reads = [Method::GET, Method::HEAD].contains(method);
+    let answer = match place {
+        Place::Nothing => Err(nothing_here()),
+        Place::Requests(_) if method != Method::POST => Err(method_not_allowed("POST")),
+        Place::Requests(resource) => post(app, connection, request, resource).await,
+        _ if !reads && method != Method::DELETE => Err(method_not_allowed("DELETE, GET, HEAD")),
+        Place::Lock(resource, uid) if reads => get(app, &resource, uid).await,
+        Place::Lock(resource, uid) => delete(app, &resource, uid).await,
+        Place::Resources => Box::pin(admin::resources(app, connection, &request)).await,
+        Place::Resource(resource) => Box::pin(admin::resource(app, connection, &request, resource)).await,
+    };
+    answer.unwrap_or_else(|refusal| refusal)
+}
+
+async fn post(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    resource: Arc<str>,
+) -> Result<Response, Response> {
+    // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
+    let (url, new) = Box::pin(read(app, connection, request, resource)).await?;
+    match wait::acquire(app, connection, new).await {
+        Ok(view) => Ok(created(&view, &url)),
+        Err(refusal) => Err(refusal.into_response()),
+    }
+}
+
+/// The claim that a POST asks for, and what its lock's URL will start with.
+async fn read(
+    app: &App,
+    connection: &Connection,
+    request: Request<Incoming>,
+    resource: Arc<str>,
+) -> Result<(Box<str>, NewClaim), Response> {
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let wanted = parse::wanted(&body)?;
+    let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
+    Ok((url.into(), wanted.into_claim(resource, connection.client(&head.headers))))
+}
+
+/// 201, an empty body, and where the lock is.
+fn created(view: &View, url: &str) -> Response {
+    let mut response = empty(StatusCode::CREATED);
+    if let Ok(location) = HeaderValue::from_str(&format!("{url}{}", view.claim.id)) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    with_token(response, view)
+}
+
+async fn get(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<Response, Response> {
+    let view = find(app, resource, uid).await?;
+    let body = format!("{}\n", render::lock(&view));
+    Ok(with_token(typed(StatusCode::OK, HAL, body), &view))
+}
+
+async fn delete(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<Response, Response> {
+    let view = find(app, resource, uid).await?;
+    // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
+    // in nobody's answer: who deletes it takes it away from a client that still waits.
+    let (ending, reason) = match view.claim.status {
+        Status::Active => (Ending::Released, None),
+        _ => (Ending::Revoked, Some("the waiting request was deleted by its URL".into())),
+    };
+    let target = Target::Claim(view.claim.id);
+    let finish = Command::Finish { target, guard: Guard::default(), ending, reason, purge_data: false };
+    match app.engine.submit(finish).await.map_err(|error| engine_problem(&error))? {
+        Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
+        Outcome::Rejected(Rejection::Final(_) | Rejection::Unknown(_)) => Err(no_lock()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The held or waiting lock with this URL.
+async fn find(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<View, Response> {
+    let Some(uid) = uid else { return Err(no_lock()) };
+    let view = look_at(app, uid).await.map_err(|error| engine_problem(&error))?;
+    view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final()).ok_or_else(no_lock)
+}
+
+/// A claim as it is now.
+async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
+    let question = |table: &leasehold_core::Table, now_us| match table.claim_view(id, now_us) {
+        Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
+        view => Settled::Yes(view),
+    };
+    app.engine.read_settled(question).await
+}
+
+fn with_token(mut response: Response, view: &View) -> Response {
+    if view.claim.token > 0 {
+        response.headers_mut().insert("leasehold-token", HeaderValue::from(view.claim.token));
+    }
+    response
+}
+
+fn no_lock() -> Response {
+    not_found("there is no such lock on this resource: it is over, or never was")
+}
+
+fn nothing_here() -> Response {
+    not_found(
+        "there is nothing here: locks are under /locks/{resource}, and a resource's name is made of the letters a-z \
+         and A-Z and the digits",
+    )
+}
+
+/// The table has no room.
+fn refused(rejection: &Rejection) -> Response {
+    let (status, kind) = match rejection {
+        Rejection::QueueFull(_) => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
+        Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
+        Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
+        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
+        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+    };
+    let mut response = problem(status, kind, &rejection.to_string());
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
+fn unexpected(outcome: &Outcome) -> Response {
+    tracing::error!(%outcome, "the table gave an answer that the locks dialect can't render");
+    let detail = "the answer can't be rendered; the change may have happened";
+    problem(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
+}

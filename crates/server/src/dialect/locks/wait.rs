@@ -1,0 +1,183 @@
+//! Blocking: a POST stands open until its lock is held, its wait is over, or somebody took it away.
+//!
+//! In:    a claim to be made. Out: the lock, or why there is none.
+//! Never: leaves a claim behind whose client can't know of it. Who holds the guard changes on the way: this request
+//!        while it waits, then the connection (`http/delivery.rs`) until the answer has left.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use leasehold_core::table::{ListFilter, ListPage};
+use leasehold_core::{
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+};
+
+use super::{look_at, refused, unexpected};
+use crate::engine::{Engine, EngineError};
+use crate::http::problem::engine_problem;
+use crate::http::request::Connection;
+use crate::http::server::App;
+use crate::http::{Response, empty};
+use crate::publish::Waiter;
+
+/// Why there is no lock.
+pub(super) enum NotAcquired {
+    /// The wait is over.
+    TimedOut,
+    /// Somebody took the waiting request away.
+    Deleted,
+    /// The table has no room for it.
+    Refused(Rejection),
+    /// The engine gave no outcome.
+    Failed(EngineError),
+    /// A bug.
+    Unexpected(Outcome),
+}
+
+impl NotAcquired {
+    pub(super) fn into_response(self) -> Response {
+        match self {
+            Self::TimedOut => empty(StatusCode::REQUEST_TIMEOUT),
+            Self::Deleted => empty(StatusCode::CONFLICT),
+            Self::Refused(rejection) => refused(&rejection),
+            Self::Failed(error) => engine_problem(&error),
+            Self::Unexpected(outcome) => unexpected(&outcome),
+        }
+    }
+}
+
+impl From<EngineError> for NotAcquired {
+    fn from(error: EngineError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Makes a claim and waits until it holds its resource.
+pub(super) async fn acquire(
+    app: &Arc<App>,
+    connection: &Connection,
+    new: NewClaim,
+) -> Result<View, NotAcquired> {
+    let id = new.id;
+    let wait_us = match new.on_busy {
+        OnBusy::QueueFor { wait_us } => wait_us,
+        _ => 0,
+    };
+    let waiter = app.engine.publisher().wait_for(id);
+    // From here on: whatever stops this function without an answer takes the claim back.
+    let guard = Unheard { engine: app.engine.clone(), claim: Some(id) };
+    let view = match app.engine.submit(Command::Claim(new)).await? {
+        Outcome::Granted(view) => Ok(*view),
+        Outcome::Queued(view) => {
+            drop(view);
+            turn(app, waiter, id, wait_us).await
+        }
+        Outcome::Rejected(Rejection::Busy(_)) => Err(NotAcquired::TimedOut),
+        Outcome::Rejected(rejection) => Err(NotAcquired::Refused(rejection)),
+        other => Err(NotAcquired::Unexpected(other)),
+    };
+    match &view {
+        Ok(_) => connection.delivery.owe(guard.into_take_back()),
+        // Who can't be told what became of its claim shall not have one.
+        Err(NotAcquired::Failed(_)) => drop(guard),
+        // The table has ended the claim, or never had it.
+        Err(_) => guard.defuse(),
+    }
+    view
+}
+
+/// Waits until the claim's turn has come, or it is over, or the node stops.
+async fn turn(app: &App, mut waiter: Waiter, id: ClaimId, wait_us: u64) -> Result<View, NotAcquired> {
+    let mut stopping = app.stopping.clone();
+    loop {
+        let stops = tokio::select! {
+            () = waiter.woken() => false,
+            _ = stopping.wait_for(|stopping| *stopping) => true,
+        };
+        if stops {
+            app.engine.submit(take_back(id, "the server stopped while it waited")).await?;
+            return Err(EngineError::Stopping.into());
+        }
+        // Woken with everyone else, perhaps: wait on then, and miss nothing.
+        waiter = app.engine.publisher().wait_for(id);
+        let Some(view) = look_at(app, id).await? else { return Err(EngineError::Unknown.into()) };
+        let claim = &view.claim;
+        match claim.status {
+            Status::Waiting => {}
+            // A lifetime that ended before this task was scheduled was granted all the same.
+            Status::Active | Status::Expired => return Ok(view),
+            Status::Withdrawn if claim.waited_us(view.now_us) >= wait_us => {
+                return Err(NotAcquired::TimedOut);
+            }
+            _ => return Err(NotAcquired::Deleted),
+        }
+    }
+}
+
+fn take_back(id: ClaimId, reason: &str) -> Command {
+    Command::Finish {
+        target: Target::Claim(id),
+        guard: Guard::default(),
+        ending: Ending::Withdrawn,
+        reason: Some(reason.into()),
+        purge_data: false,
+    }
+}
+
+/// Takes a claim back whose answer can't reach anyone: hyper drops a request when its connection is gone.
+struct Unheard {
+    engine: Arc<Engine>,
+    claim: Option<ClaimId>,
+}
+
+impl Unheard {
+    /// The answer is on its way: from now on the connection decides.
+    fn into_take_back(mut self) -> Box<dyn FnOnce() + Send> {
+        let (engine, claim) = (self.engine.clone(), self.claim.take());
+        Box::new(move || {
+            if let Some(id) = claim {
+                tracing::info!(claim = %id, "a lock was taken back: its client was gone before the answer came");
+                submit_take_back(engine, id, "its client was gone before the answer reached it");
+            }
+        })
+    }
+
+    fn defuse(mut self) {
+        self.claim = None;
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(id) = self.claim {
+            submit_take_back(self.engine.clone(), id, "its client went away while it waited");
+        }
+    }
+}
+
+fn submit_take_back(engine: Arc<Engine>, id: ClaimId, reason: &'static str) {
+    tokio::spawn(async move {
+        if let Err(error) = engine.submit(take_back(id, reason)).await {
+            tracing::warn!(claim = %id, %error, "a lock that nobody waits for could not be taken back");
+        }
+    });
+}
+
+/// Withdraws the waiting requests of a process that is no more: their connections ended with it.
+///
+/// Only requests that stand open give up after a while, so a waiting claim with a deadline is one of them. This
+/// holds for a cluster of one, where every connection was to this node.
+pub async fn withdraw_orphans(engine: &Engine) -> Result<u64, EngineError> {
+    let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
+    let mut page = ListPage::new(0, usize::MAX);
+    while !page.done {
+        engine.read(|table, now_us| table.list(&filter, &mut page, now_us, 4096));
+    }
+    let orphans = page.views.iter().filter(|view| view.claim.deadline_us().is_some());
+    let commands: Vec<_> =
+        orphans.map(|view| take_back(view.claim.id, "the server was started anew while it waited")).collect();
+    for chunk in commands.chunks(1000) {
+        engine.submit_many(chunk.to_vec()).await?;
+    }
+    Ok(commands.len() as u64)
+}

@@ -1,0 +1,234 @@
+//! Whether an answer that hands something over reached its client.
+//!
+//! In:    from a dialect, what to do if the answer is lost; from the connection, what became of it.
+//! Out:   the take-back, called at most once, and only when the client certainly has not seen the answer.
+//! Never: guesses: where it can't be told, whoever was answered keeps what it was given.
+//!
+//! What is certain, and what is not:
+//!
+//! - The answer did not leave completely (the connection broke first): certainly unseen.
+//! - The client had closed its end before the answer reached its machine. Its kernel then refuses the answer: this
+//!   side sees the end of the stream first and a reset after it. Certainly unseen.
+//! - Everything else counts as seen: another request on the connection, an orderly close after the answer was
+//!   acknowledged, and also a reset alone. Proxies reset connections after they have read a whole answer, and
+//!   taking a lock from a client that works under it would be worse than leaving one to expire.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::request::Connection;
+
+/// How long a closed connection with an answer in doubt is kept to learn what became of it.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
+/// Where the pauses between two looks start; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// What to do when an answer is lost.
+pub type TakeBack = Box<dyn FnOnce() + Send>;
+
+/// The answer in doubt of one connection, if there is one.
+#[derive(Default)]
+pub struct Delivery {
+    owed: Mutex<Option<Owed>>,
+}
+
+struct Owed {
+    take_back: TakeBack,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing of the answer has left.
+    Unsent,
+    /// Some of it has.
+    Sending,
+    /// All of it has been given to this machine's kernel.
+    Sent,
+}
+
+impl Delivery {
+    /// The next answer on this connection hands something over; call `take_back` should it be lost.
+    pub fn owe(&self, take_back: TakeBack) {
+        *self.owed.lock() = Some(Owed { take_back, stage: Stage::Unsent });
+    }
+
+    /// The client has seen the answer: it goes on.
+    pub fn seen(&self) {
+        *self.owed.lock() = None;
+    }
+
+    /// The connection is over. An answer that did not leave completely is lost.
+    pub fn close(&self) {
+        let owed = self.owed.lock().take();
+        if let Some(owed) = owed.filter(|owed| owed.stage != Stage::Sent) {
+            (owed.take_back)();
+        }
+    }
+
+    /// The client was gone before the answer came.
+    fn lost(&self) {
+        let owed = self.owed.lock().take();
+        if let Some(owed) = owed {
+            (owed.take_back)();
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        self.owed.lock().as_ref().is_some_and(|owed| owed.stage == Stage::Sent)
+    }
+
+    fn note_write(&self) {
+        if let Some(owed) = &mut *self.owed.lock() {
+            owed.stage = Stage::Sending;
+        }
+    }
+
+    /// hyper flushes once it has written everything it has.
+    fn note_flush(&self) {
+        if let Some(owed) = &mut *self.owed.lock()
+            && owed.stage == Stage::Sending
+        {
+            owed.stage = Stage::Sent;
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("owes", &self.owed.lock().is_some()).finish()
+    }
+}
+
+/// A TCP stream that tells its connection's [`Delivery`] what becomes of answers.
+pub struct Wire {
+    stream: TcpStream,
+    connection: Arc<Connection>,
+    /// The client has closed its end.
+    ended: bool,
+    /// While it closes with an answer in doubt.
+    farewell: Option<Box<Farewell>>,
+}
+
+struct Farewell {
+    pause: Duration,
+    spent: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Wire {
+    /// Watches this stream.
+    pub fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
+        Self { stream, connection, ended: false, farewell: None }
+    }
+
+    /// What became of the answer, once it can be told. Both ends have said their last word then: the client's kernel
+    /// has either acknowledged everything, or refused it.
+    fn verdict(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
+        while !self.ended {
+            let mut space = [0; 256];
+            let mut rest = ReadBuf::new(&mut space);
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut rest)) {
+                Ok(()) => self.ended = rest.filled().is_empty(),
+                Err(_) => return Poll::Ready(Verdict::Seen),
+            }
+        }
+        // A connection has a peer until both ends are closed, or it was reset.
+        match (self.stream.peer_addr(), self.stream.take_error()) {
+            (_, Ok(Some(_))) => Poll::Ready(Verdict::Lost),
+            (Err(_), _) => Poll::Ready(Verdict::Seen),
+            (Ok(_), _) => Poll::Pending,
+        }
+    }
+
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Poll::Ready(verdict) = self.verdict(cx) {
+                if verdict == Verdict::Lost {
+                    self.connection.delivery.lost();
+                }
+                return Poll::Ready(());
+            }
+            let farewell = self.farewell.get_or_insert_with(|| {
+                let sleep = Box::pin(tokio::time::sleep(FIRST_PAUSE));
+                Box::new(Farewell { pause: FIRST_PAUSE, spent: Duration::ZERO, sleep })
+            });
+            ready!(farewell.sleep.as_mut().poll(cx));
+            farewell.spent += farewell.pause;
+            farewell.pause *= 2;
+            if farewell.spent > FAREWELL_MAX {
+                return Poll::Ready(());
+            }
+            farewell.sleep = Box::pin(tokio::time::sleep(farewell.pause));
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Verdict {
+    Seen,
+    Lost,
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() == before && buf.remaining() > 0 {
+            self.ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        self.connection.delivery.note_write();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
+        self.connection.delivery.note_write();
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.connection.delivery.note_flush();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.farewell.is_none() {
+            let closed = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
+            if !self.connection.delivery.is_sent() {
+                return Poll::Ready(closed);
+            }
+        }
+        ready!(self.poll_farewell(cx));
+        Poll::Ready(Ok(()))
+    }
+}
