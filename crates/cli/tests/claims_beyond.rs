@@ -188,6 +188,25 @@ fn the_same_request_under_the_same_key_is_one_claim() {
 }
 
 #[test]
+fn a_retried_long_poll_never_misses_its_turn() {
+    let server = Server::start();
+    let mut admin = server.client();
+    for round in 0..150 {
+        let first = server.claim("r", 900.0);
+        let key = round.to_string();
+        assert_eq!(keyed(&server, &key, &claim_body("r", 900.0)).status, 202);
+        // The retry and the release meet somewhere inside the server.
+        let headers = [("Idempotency-Key", &*key)];
+        let mut retry = server.ask("POST", "/v1/claims/?wait=300", &headers, &claim_body("r", 900.0));
+        assert_eq!(admin.request("PATCH", &first, &[], br#"{"status": "released"}"#).status, 204);
+        let reply = retry.reply();
+        assert_eq!(reply.status, 201, "round {round}: {reply:?}");
+        let second = reply.location_path();
+        assert_eq!(admin.request("PATCH", &second, &[], br#"{"status": "released"}"#).status, 204);
+    }
+}
+
+#[test]
 fn another_request_under_a_used_key_is_refused() {
     let server = Server::start();
     let first = keyed(&server, "k", &claim_body("r", 900.0));

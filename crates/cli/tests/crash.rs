@@ -599,6 +599,8 @@ fn a_missing_log_file_stops_the_start_and_is_named() {
     assert!(message.contains(first.to_str().unwrap()) && message.contains("missing"), "{message}");
 }
 
+type Damage = fn(&mut Vec<u8>);
+
 #[test]
 fn a_damaged_snapshot_stops_the_start_and_is_named() {
     let mut server = Server::start_with(&["--snapshot-log-mib", "1"]);
@@ -612,19 +614,19 @@ fn a_damaged_snapshot_stops_the_start_and_is_named() {
     server.kill();
     let path = snapshots(&server.data).pop().unwrap();
     let whole = fs::read(&path).unwrap();
-    let damages: [&dyn Fn(&mut Vec<u8>); 6] = [
-        &|bytes| bytes[0] ^= 1,
-        &|bytes| bytes[12] ^= 1,
-        &|bytes| bytes[20] ^= 1,
-        &|bytes| {
+    let damages: [Damage; 6] = [
+        |bytes| bytes[0] ^= 1,
+        |bytes| bytes[12] ^= 1,
+        |bytes| bytes[20] ^= 1,
+        |bytes| {
             let middle = bytes.len() / 2;
-            bytes[middle] ^= 1
+            bytes[middle] ^= 1;
         },
-        &|bytes| bytes.truncate(bytes.len() - 1),
-        &|bytes| bytes.truncate(bytes.len() / 2),
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.truncate(bytes.len() / 2),
     ];
     for damage in damages {
-        change(&path, |bytes| damage(bytes));
+        change(&path, damage);
         let message = refusal(&server);
         assert!(message.contains(path.to_str().unwrap()) && message.contains("at byte "), "{message}");
         fs::write(&path, &whole).unwrap();

@@ -30,7 +30,13 @@ pub(super) async fn claim(
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
-            Outcome::Existing(Box::new(turn(app, waiter, *view, wait).await?))
+            // Which claim that is was not known before: its turn may have come in between.
+            let view = look_at(app, view.claim.id).await?.unwrap_or(*view);
+            let view = match view.claim.status {
+                Status::Waiting => turn(app, waiter, view, wait).await?,
+                _ => view,
+            };
+            Outcome::Existing(Box::new(view))
         }
         outcome => outcome,
     };
