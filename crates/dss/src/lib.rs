@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code, reason = "the interface to C")]
 #![allow(non_camel_case_types, reason = "these are C's names")]
+#![allow(rustdoc::broken_intra_doc_links, reason = "the header's words are doxygen's: @param[in]")]
 
 mod client;
 mod config;

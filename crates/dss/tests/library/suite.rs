@@ -42,6 +42,15 @@ fn every_call_is_clean_under_valgrind() {
 }
 
 #[test]
+fn a_hostname_without_memory_is_enomem_and_spoils_nothing_else() {
+    let program = compile(&source("nomem.c"), "nomem", Link::Shared);
+    let server = Server::start();
+    let mut command = Command::new(program);
+    command.arg(server.url());
+    assert_eq!(finish(spawn(command), "the program without memory"), "all is well\n");
+}
+
+#[test]
 fn the_header_is_good_c_and_good_cpp_by_itself() {
     for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
         let mut command = Command::new(compiler);

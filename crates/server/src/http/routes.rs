@@ -26,7 +26,8 @@ pub fn answer(
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
     let hosts = request.headers().get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
-        let refusal = closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
+        let refusal =
+            closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
         return Box::pin(std::future::ready(refusal));
     }
     match locks::Place::of(request.uri().path()) {
