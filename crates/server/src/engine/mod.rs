@@ -14,6 +14,7 @@ pub mod data_dir;
 pub mod log_store;
 mod network;
 mod propose;
+mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;
 pub mod types;
@@ -35,6 +36,7 @@ use self::data_dir::{DataDir, DataDirError};
 use self::log_store::LogStore;
 use self::network::NoPeers;
 use self::propose::Proposer;
+use self::runtime::EngineThread;
 use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
@@ -106,6 +108,8 @@ pub struct Engine {
     clock: Arc<TableClock>,
     log: LogStore,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Where everything from the proposer to the table runs.
+    thread: EngineThread,
     /// Held until the very end, so that no second process opens the same files.
     _data_dir: DataDir,
 }
@@ -114,13 +118,14 @@ impl Engine {
     /// Opens the data directory, replays what is there and starts to lead.
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
         let data_dir = DataDir::open(&config.data_dir)?;
-        let log = LogStore::open(&config.data_dir.join("log"), WalOptions::default())?;
+        let log = LogStore::open(&config.data_dir.join("log"), log_options())?;
         let (shared, publisher) = (Arc::new(Shared::default()), Arc::new(Publisher::default()));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine = StateMachine::new(shared.clone(), publisher.clone(), snapshot_dir.clone())?;
         // openraft would report a damaged snapshot without its file and place: look first.
         snapshot_file::newest(&snapshot_dir)?;
-        let raft = start_raft(log.clone(), machine).await?;
+        let thread = EngineThread::start()?;
+        let raft = thread.run(start_raft(log.clone(), machine)).await?;
         let clock = Arc::new(TableClock::default());
         let proposer = Arc::new(Proposer::new(clock.clone(), log.wal().clone()));
         let engine = Self {
@@ -131,6 +136,7 @@ impl Engine {
             clock,
             log,
             tasks: Mutex::default(),
+            thread,
             _data_dir: data_dir,
         };
         let engine = Arc::new(engine);
@@ -144,9 +150,9 @@ impl Engine {
         // The time while no node led did not count.
         self.clock.resume_from(self.shared.table.read().clock().now_us);
         let tasks = [
-            tokio::spawn(self.proposer.clone().run(self.raft.clone())),
-            tokio::spawn(tick(self.clone())),
-            tokio::spawn(take_snapshots(self.clone(), config.clone())),
+            self.thread.spawn(self.proposer.clone().run(self.raft.clone())),
+            self.thread.spawn(tick(self.clone())),
+            self.thread.spawn(take_snapshots(self.clone(), config.clone())),
         ];
         self.tasks.lock().extend(tasks);
         if *self.shared.table.read().settings() != config.settings {
@@ -207,15 +213,15 @@ impl Engine {
     }
 
     /// Returns when the node can't go on: its log failed.
+    ///
+    /// Looks now and then instead of waiting for a change: openraft's metrics change with every entry.
     pub async fn failed(&self) -> String {
-        let mut metrics = self.raft.metrics();
+        let metrics = self.raft.metrics();
         loop {
             if let Err(fatal) = &metrics.borrow_watched().running_state {
                 return fatal.to_string();
             }
-            if metrics.changed().await.is_err() {
-                return "the consensus engine stopped".into();
-            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -251,6 +257,12 @@ pub enum Settled<T> {
     Yes(T),
     /// Resources on which something is due.
     No(Vec<Arc<str>>),
+}
+
+/// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, and that happens on
+/// other threads: the engine's own thread writes and syncs.
+fn log_options() -> WalOptions {
+    WalOptions { flush_in_caller: true, ..WalOptions::default() }
 }
 
 async fn start_raft(log: LogStore, machine: StateMachine) -> Result<Raft, StartError> {

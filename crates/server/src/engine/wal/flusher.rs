@@ -1,4 +1,4 @@
-//! The flusher: the one thread that writes the log.
+//! The flusher: writes the log, on its own thread or on the caller's, one at a time.
 //!
 //! In:    everything queued by `Wal::append` and `Wal::save_committed` since its last round.
 //! Out:   one frame, one write, one fdatasync; then the callers are told, in the order they came.
@@ -40,6 +40,8 @@ pub(super) struct Flusher {
     frame: Vec<u8>,
     /// Records in the frame; zero means that no frame has been begun.
     records: u32,
+    /// What was taken from the queue last; its memory is used again.
+    batch: Vec<Pending>,
     /// Who waits for the frame.
     waiting: Vec<Done>,
     /// Set by the first failed write or sync, and never cleared.
@@ -57,6 +59,7 @@ impl Flusher {
             cursor,
             frame: Vec::new(),
             records: 0,
+            batch: Vec::new(),
             waiting: Vec::new(),
             failure: None,
         };
@@ -64,17 +67,10 @@ impl Flusher {
         flusher
     }
 
-    /// The flusher thread.
-    pub(super) fn run(mut self) {
-        let shared = self.shared.clone();
-        let mut batch = Vec::new();
-        while let Some(committed) = shared.queue.take(&mut batch) {
-            self.flush(&mut batch, committed);
-        }
-    }
-
-    /// Writes a batch and answers everyone in it.
-    fn flush(&mut self, batch: &mut Vec<Pending>, committed: Option<Bytes>) {
+    /// Writes everything queued and answers everyone who waits for it.
+    pub(super) fn flush(&mut self) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let committed = self.shared.queue.take(&mut batch);
         let mut rest = batch.drain(..);
         let mut failed = self.failure.as_ref().map(Failure::error);
         if failed.is_none() {
@@ -85,7 +81,10 @@ impl Flusher {
             for done in self.waiting.drain(..).chain(rest.map(|pending| pending.done)) {
                 answer(done, Err(failure.error()));
             }
+        } else {
+            drop(rest);
         }
+        self.batch = batch;
     }
 
     fn write_batch(

@@ -69,7 +69,8 @@ struct Inner {
 }
 
 impl Queue {
-    pub(super) fn push(&self, pending: Pending) {
+    /// Queues an append, and wakes the flusher's thread unless the caller flushes itself.
+    pub(super) fn push(&self, pending: Pending, wake: bool) {
         let mut inner = self.inner.lock();
         if let Some(failure) = &inner.failure {
             let error = failure.error();
@@ -83,7 +84,9 @@ impl Queue {
         }
         inner.pending.push(pending);
         drop(inner);
-        self.wake.notify_one();
+        if wake {
+            self.wake.notify_one();
+        }
     }
 
     /// Does not wake the flusher: the mark travels with the next frame.
@@ -110,20 +113,26 @@ impl Queue {
         }
     }
 
-    /// Waits for work and swaps all of it into `batch`, which must be empty. Gives the committed mark to
-    /// write along, or `None` when the log is closed and everything has been handed out.
-    pub(super) fn take(&self, batch: &mut Vec<Pending>) -> Option<Option<Bytes>> {
+    /// Waits until something is queued; `false` when the log is closed and everything has been handed out.
+    pub(super) fn wait(&self) -> bool {
         let mut inner = self.inner.lock();
         while inner.pending.is_empty() {
             if inner.closed {
-                return inner.committed.take().map(Some);
+                return inner.committed.is_some();
             }
             let waited = self.wake.wait_for(&mut inner, COMMITTED_LINGER);
             if waited.timed_out() && inner.committed.is_some() {
                 break;
             }
         }
+        true
+    }
+
+    /// Swaps everything queued into `batch`, which must be empty, and gives the committed mark to write along. Only
+    /// whoever holds the flusher may take: what is taken first is written first.
+    pub(super) fn take(&self, batch: &mut Vec<Pending>) -> Option<Bytes> {
+        let mut inner = self.inner.lock();
         std::mem::swap(&mut inner.pending, batch);
-        Some(inner.committed.take())
+        inner.committed.take()
     }
 }

@@ -1,0 +1,52 @@
+//! The engine's own thread: proposer, openraft, log and table run there, one after the other.
+//!
+//! In:    futures of the engine. Out: their results, on whichever thread asked.
+//! Never: runs anything that waits for a client. What passes between these tasks several times an entry then costs a
+//!        look at a local queue instead of waking another thread; and while an entry is being synced, the other
+//!        threads read the requests that will fill the next one.
+
+use std::future::Future;
+use std::io;
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A thread with a runtime of its own. It ends when this is dropped.
+pub(super) struct EngineThread {
+    handle: Handle,
+    /// Dropped with this: the thread's signal to end.
+    _stop: oneshot::Sender<()>,
+}
+
+impl EngineThread {
+    pub(super) fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::Builder::new().name("engine".into()).spawn(move || {
+            runtime.block_on(async { stopped.await.ok() });
+            // Snapshots in the making are not waited for; an unfinished file is removed at the next start.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// Runs a future there and waits for it here.
+    pub(super) async fn run<T, E, F>(&self, future: F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: Send + From<io::Error> + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        self.spawn(future).await.map_err(io::Error::other)?
+    }
+}
