@@ -56,9 +56,6 @@ fn the_header_is_good_c_and_good_cpp_by_itself() {
         let mut command = Command::new(compiler);
         command.args(["-x", language, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]);
         command.arg(installed("include/leasehold_dss.h"));
-        match command.output() {
-            Err(error) if compiler == "c++" && error.kind() == std::io::ErrorKind::NotFound => {}
-            _ => drop(run(command)),
-        }
+        run(command);
     }
 }
