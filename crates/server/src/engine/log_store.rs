@@ -24,7 +24,7 @@ use super::wal::{Record, Wal, WalError, WalOptions};
 /// The format of an entry's bytes, their first one. Older formats stay readable.
 const ENTRY_FORMAT: u8 = 1;
 /// Encoded entries kept in memory: far more than are ever between append and apply.
-const CACHE_BYTES_MAX: usize = 4 << 20;
+const CACHE_BYTES_MAX: usize = 1 << 20;
 
 /// The log of one node. Clones share it.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ use super::server::App;
 use super::{Response, json, typed};
 use crate::dialect::{claims, dss, leases, locks};
 
-/// Answers a request. The future has the size of what it does: hyper keeps one a connection, and a request that
-/// stands open for hours must not take the room of the largest one.
+/// Answers a request. The future has the size of what it does: hyper keeps one a connection, and neither a request
+/// that stands open for hours nor one of a hundred thousand a second must take the room of the largest one.
 pub fn answer(
     app: Arc<App>,
     connection: Arc<Connection>,
@@ -30,7 +30,18 @@ pub fn answer(
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
         return Box::pin(std::future::ready(refusal));
     }
-    match locks::Place::of(request.uri().path()) {
+    let path = request.uri().path();
+    if matches!(path, "/v1/claims" | "/v1/claims/") {
+        return Box::pin(async move { claims::collection(&app, &connection, request).await });
+    }
+    if let Some(id) = path.strip_prefix("/v1/claims/").map(|id| id.strip_suffix('/').unwrap_or(id))
+        && !id.is_empty()
+        && !id.contains('/')
+    {
+        let id = id.parse().ok();
+        return Box::pin(async move { claims::item(&app, &connection, request, id).await });
+    }
+    match locks::Place::of(path) {
         Some(place) => Box::pin(async move { locks::answer(&app, &connection, request, place).await }),
         None => Box::pin(route(app, connection, request)),
     }
@@ -38,17 +49,8 @@ pub fn answer(
 
 async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
     let path = request.uri().path();
-    if matches!(path, "/v1/claims" | "/v1/claims/") {
-        return claims::collection(&app, &connection, request).await;
-    }
-    if let Some(rest) = path.strip_prefix("/v1/claims/") {
-        match rest.strip_suffix('/').unwrap_or(rest) {
-            id if !id.is_empty() && !id.contains('/') => {
-                let id = id.parse().ok();
-                return claims::item(&app, &connection, request, id).await;
-            }
-            _ => return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/"),
-        }
+    if path.starts_with("/v1/claims/") {
+        return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/");
     }
     if let Some(rest) = path.strip_prefix("/v1/dss/") {
         let rest = rest.to_string();

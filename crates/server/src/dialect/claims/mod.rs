@@ -35,7 +35,7 @@ pub async fn collection(app: &Arc<App>, connection: &Connection, request: Reques
     match *request.method() {
         Method::POST => post(app, connection, request).await.unwrap_or_else(|refusal| refusal),
         Method::GET | Method::HEAD => {
-            list::list(app, connection, &request).await.unwrap_or_else(|refusal| refusal)
+            Box::pin(list::list(app, connection, &request)).await.unwrap_or_else(|refusal| refusal)
         }
         _ => method_not_allowed("GET, HEAD, POST"),
     }
@@ -77,7 +77,7 @@ async fn post(
         NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency };
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
-        Some(wait) => wait::claim(app, new, wait, keyed).await,
+        Some(wait) => Box::pin(wait::claim(app, new, wait, keyed)).await,
     };
     let base_url = connection.base_url(&head.headers);
     match outcome.map_err(|error| engine_problem(&error))? {
@@ -150,7 +150,7 @@ async fn update(
     let base_url = connection.base_url(&head.headers);
     let outcome = match (&patch, wait) {
         (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => {
-            wait::activate(app, id, &patch, wait).await
+            Box::pin(wait::activate(app, id, &patch, wait)).await
         }
         _ => app.engine.submit(command(id, &patch, &head.headers)).await,
     };
