@@ -8,13 +8,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use futures_util::{Stream, StreamExt};
 use leasehold_core::Table;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::RwLock;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::snapshot_file::{self, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
@@ -144,8 +145,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         loop {
             let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
-            let written = tokio::task::spawn_blocking(move || snapshot_file::write(&dir, &meta, &frozen));
-            match written.await.map_err(io::Error::other)? {
+            match in_background(move || snapshot_file::write(&dir, &meta, &frozen)).await? {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.
@@ -157,4 +157,15 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             }
         }
     }
+}
+
+/// Runs on a thread that yields to every other: nobody waits for a snapshot.
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    thread::Builder::new().name("snapshot".into()).spawn(move || {
+        // On Linux this is the niceness of the calling thread alone. Where it can't be set, it is only less polite.
+        rustix::process::setpriority_process(None, 19).ok();
+        done.send(work()).ok();
+    })?;
+    result.await.map_err(io::Error::other)
 }
