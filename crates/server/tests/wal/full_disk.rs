@@ -30,7 +30,7 @@ fn small_disk() -> PathBuf {
 }
 
 fn open(disk: &Path) -> (Wal, Recovered) {
-    let options = WalOptions { segment_bytes: SEGMENT, low_room_bytes: LOW, observe: None };
+    let options = WalOptions { segment_bytes: SEGMENT, low_room_bytes: LOW, ..WalOptions::default() };
     Wal::open(&disk.join("log"), options).unwrap()
 }
 

@@ -71,7 +71,7 @@ impl Drop for TempDir {
 const SEGMENT_BYTES: u64 = 4096;
 
 fn options() -> WalOptions {
-    WalOptions { segment_bytes: SEGMENT_BYTES, low_room_bytes: 512, observe: None }
+    WalOptions { segment_bytes: SEGMENT_BYTES, low_room_bytes: 512, ..WalOptions::default() }
 }
 
 fn try_open(dir: &Path) -> Result<(Wal, Recovered), WalError> {

@@ -9,9 +9,18 @@ use super::*;
 
 #[test]
 fn eight_callers_are_answered_in_order_and_lose_nothing() {
+    eight_callers(options());
+}
+
+#[test]
+fn the_same_when_the_callers_flush_themselves() {
+    eight_callers(WalOptions { flush_in_caller: true, ..options() });
+}
+
+fn eight_callers(options: WalOptions) {
     const EACH: u64 = 300;
     let dir = TempDir::new();
-    let (wal, _) = dir.open();
+    let (wal, _) = Wal::open(&dir.log(), options).unwrap();
     // Callers take the next index and append under one lock, as the log store does.
     let next = Arc::new(Mutex::new(0_u64));
     let acknowledged = Arc::new(Mutex::new(Vec::new()));

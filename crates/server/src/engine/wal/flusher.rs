@@ -71,6 +71,12 @@ impl Flusher {
     pub(super) fn flush(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
         let committed = self.shared.queue.take(&mut batch);
+        self.flush_batch(&mut batch, committed);
+        self.batch = batch;
+    }
+
+    /// Writes a batch and answers everyone in it.
+    fn flush_batch(&mut self, batch: &mut Vec<Pending>, committed: Option<Bytes>) {
         let mut rest = batch.drain(..);
         let mut failed = self.failure.as_ref().map(Failure::error);
         if failed.is_none() {
@@ -81,10 +87,7 @@ impl Flusher {
             for done in self.waiting.drain(..).chain(rest.map(|pending| pending.done)) {
                 answer(done, Err(failure.error()));
             }
-        } else {
-            drop(rest);
         }
-        self.batch = batch;
     }
 
     fn write_batch(
@@ -292,7 +295,7 @@ mod tests {
     fn push(queue: &Queue, index: u64, tell: &mpsc::Sender<io::Result<()>>) {
         let records = vec![Record::Entry { index, payload: Bytes::from_static(b"x") }];
         let tell = tell.clone();
-        queue.push(Pending { records, done: Box::new(move |result| tell.send(result).unwrap()) });
+        queue.push(Pending { records, done: Box::new(move |result| tell.send(result).unwrap()) }, false);
     }
 
     #[test]
@@ -306,12 +309,12 @@ mod tests {
         let mut batch = Vec::new();
         push(&shared.queue, 0, &tell);
         push(&shared.queue, 1, &tell);
-        let committed = shared.queue.take(&mut batch).unwrap();
+        let committed = shared.queue.take(&mut batch);
         // This one is on its way when the write fails.
         push(&shared.queue, 2, &tell);
-        flusher.flush(&mut batch, committed);
-        let committed = shared.queue.take(&mut batch).unwrap();
-        flusher.flush(&mut batch, committed);
+        flusher.flush_batch(&mut batch, committed);
+        let committed = shared.queue.take(&mut batch);
+        flusher.flush_batch(&mut batch, committed);
         // And this one comes later.
         push(&shared.queue, 3, &tell);
         let errors: Vec<_> = told.try_iter().map(|result| result.unwrap_err().to_string()).collect();
