@@ -45,7 +45,8 @@ async fn request(stream: &mut TcpStream, method: &str, path: &str, body: &str) -
 }
 
 fn path_of(answer: &str) -> String {
-    let location = answer.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    let is_location = |line: &&str| line.to_ascii_lowercase().starts_with("location: ");
+    let location = &answer.lines().find(is_location).unwrap()["location: ".len()..];
     location.trim().strip_prefix("http://t").unwrap().to_string()
 }
 
