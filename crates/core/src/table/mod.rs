@@ -16,6 +16,7 @@ mod id_index;
 mod query;
 mod resource;
 mod snapshot;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

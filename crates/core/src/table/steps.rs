@@ -1,0 +1,365 @@
+//! The steps that commands share: create, queue, grant, end, promote, settle, forget.
+//!
+//! In:    calls from `apply.rs`, under the entry's clock. Out: claims and indexes changed together, events reported.
+//! Never: called from elsewhere: a step alone may leave a resource free that has a queue.
+
+use std::sync::Arc;
+
+use super::claim::{Claim, End, Status};
+use super::resource::Slot;
+use super::{Table, namespace_of};
+use crate::command::{Data, Guard, OnBusy, Target};
+use crate::event::{Event, EventKind};
+use crate::name::ClaimId;
+use crate::outcome::{Rejection, View};
+
+/// How a claim came to hold its resource.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grant {
+    /// With its own command.
+    AtOnce,
+    /// With somebody else's, or by a deadline: its client may not know yet.
+    FromQueue,
+}
+
+impl Table {
+    /// The claim a command means, after what is due on its resource has ended.
+    pub(super) fn find_settled(
+        &mut self,
+        target: &Target,
+        events: &mut Vec<Event>,
+    ) -> Result<u64, Rejection> {
+        match target {
+            Target::Claim(id) => {
+                let seq = self.find(*id).ok_or(Rejection::Unknown(*id))?;
+                self.settle_of(seq, events);
+                Ok(seq)
+            }
+            Target::Holder(resource) => {
+                let slot = self.resources.find(resource);
+                let holder = slot.and_then(|slot| self.settled_holder(slot, events));
+                holder.ok_or_else(|| {
+                    let last = self.latest_finished(resource).map(Box::new);
+                    Rejection::NotHeld(resource.clone(), last)
+                })
+            }
+        }
+    }
+
+    /// Owner before finality before version: a stranger learns nothing about the claim but that it is not his.
+    pub(super) fn check_guard(&self, seq: u64, guard: &Guard) -> Result<(), Rejection> {
+        let claim = self.claims.at(seq);
+        if guard.owner.as_ref().is_some_and(|owner| *owner != claim.owner) {
+            return Err(Rejection::NotOwner(Box::new(self.view(seq))));
+        }
+        if claim.status.is_final() {
+            return Err(Rejection::Final(Box::new(self.view(seq))));
+        }
+        if guard.version.is_some_and(|version| version != claim.version) {
+            return Err(Rejection::VersionMismatch(Box::new(self.view(seq))));
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue_is_full(&self, slot: Slot) -> bool {
+        self.resources.at(slot).queue_len() >= self.settings.queue_len_max
+    }
+
+    pub(super) fn check_table_room(&self, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_max;
+        if self.live() + more > max { Err(Rejection::TableFull(max)) } else { Ok(()) }
+    }
+
+    pub(super) fn check_namespace_room(&self, resource: &str, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_per_namespace_max;
+        let used = self.live_in_namespace_of(resource);
+        if used + more > max { Err(Rejection::NamespaceFull(max)) } else { Ok(()) }
+    }
+
+    pub(super) fn check_owner_room(&self, owner: &str, more: u64) -> Result<(), Rejection> {
+        let max = self.settings.claims_per_owner_max;
+        let used = self.owners.get(owner).copied().unwrap_or(0);
+        if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
+    }
+
+    /// A new waiting claim, known to every index but its resource's queue.
+    pub(super) fn create(
+        &mut self,
+        id: ClaimId,
+        resource: &Arc<str>,
+        owner: &Arc<str>,
+        ttl_us: Option<u64>,
+        data: Option<&Data>,
+    ) -> u64 {
+        self.last_version += 1;
+        let (resource_slot, resource) = self.resources.obtain(resource);
+        let mut claim = Claim {
+            id,
+            owner: self.count_live(&resource, owner),
+            resource,
+            ttl_us: 0,
+            deadline_us: 0,
+            created_us: self.clock.now_us,
+            created_wall_us: self.clock.wall_us,
+            activated_us: 0,
+            activated_wall_us: 0,
+            renewed_wall_us: 0,
+            token: 0,
+            version: self.last_version,
+            data: data.cloned().map(Arc::new),
+            idempotency: None,
+            end: None,
+            renewals: 0,
+            status: Status::Waiting,
+            unpicked: false,
+            slot: 0,
+            resource_slot,
+        };
+        claim.set_ttl(ttl_us);
+        claim.set_deadline(0, None);
+        let seq = self.claims.insert(claim);
+        let claims = &self.claims;
+        self.by_id.insert(id, seq, |seq| claims.at(seq).id);
+        seq
+    }
+
+    pub(super) fn enqueue(&mut self, seq: u64, on_busy: OnBusy, events: &mut Vec<Event>) {
+        let slot = self.claims.at(seq).resource_slot;
+        self.resources.at_mut(slot).push_waiting(seq);
+        if let OnBusy::QueueFor { wait_us } = on_busy {
+            let now_us = self.clock.now_us;
+            self.update_deadline(seq, |claim| claim.set_deadline(now_us, Some(wait_us)));
+        }
+        self.report(seq, EventKind::Queued, events);
+    }
+
+    /// Makes a claim the holder of its free resource, with the next token.
+    pub(super) fn grant(&mut self, seq: u64, grant: Grant, events: &mut Vec<Event>) {
+        self.last_token += 1;
+        self.last_version += 1;
+        let (token, version, clock) = (self.last_token, self.last_version, self.clock);
+        let grace_us = self.settings.pickup_grace_us;
+        let claim = self.update_deadline(seq, |claim| {
+            // A claim that gives up after a while is a request that stands open: its client sees the grant.
+            let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
+            claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
+            let grace_us = if claim.unpicked { grace_us } else { 0 };
+            claim.status = Status::Active;
+            claim.token = token;
+            claim.version = version;
+            claim.activated_us = clock.now_us;
+            claim.activated_wall_us = clock.wall_us;
+            claim.renewed_wall_us = clock.wall_us;
+            claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
+        });
+        let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource_slot);
+        self.resources.at_mut(slot).set_active(Some(seq));
+        self.report(seq, EventKind::Activated { waited_us }, events);
+    }
+
+    /// Ends a live claim. A freed resource stays free until `promote` is called.
+    pub(super) fn end(
+        &mut self,
+        seq: u64,
+        status: Status,
+        ended_us: u64,
+        reason: Option<&Arc<str>>,
+        events: &mut Vec<Event>,
+    ) {
+        self.last_version += 1;
+        let version = self.last_version;
+        let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
+        let mut was_active = false;
+        let claim = self.update_deadline(seq, |claim| {
+            was_active = claim.status == Status::Active;
+            claim.status = status;
+            claim.version = version;
+            claim.unpicked = false;
+            claim.set_deadline(0, None);
+            claim.end = Some(Arc::new(End { ended_us, ended_wall_us, reason: reason.cloned() }));
+        });
+        let held_us = claim.held_us(ended_us).unwrap_or(0);
+        let (resource, owner, slot) = (claim.resource.clone(), claim.owner.clone(), claim.resource_slot);
+        let entry = self.resources.at_mut(slot);
+        if was_active {
+            entry.set_active(None);
+        } else {
+            entry.remove_waiting(seq);
+        }
+        entry.push_finished(seq);
+        self.finished.push_back(seq);
+        self.uncount_live(&resource, &owner);
+        self.report(seq, EventKind::Ended { status, held_us }, events);
+    }
+
+    /// Passes a free resource to the head of its queue. A head whose wait is over is not granted anything.
+    pub(super) fn promote(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        while self.resources.at(slot).active().is_none()
+            && let Some(head) = self.resources.at(slot).first_waiting()
+        {
+            match self.claims.at(head) {
+                claim if claim.is_due(self.clock.now_us) => {
+                    self.end(head, Status::Withdrawn, claim.deadline_us, None, events);
+                }
+                _ => {
+                    self.resources.at_mut(slot).remove_waiting(head);
+                    self.grant(head, Grant::FromQueue, events);
+                }
+            }
+        }
+    }
+
+    /// Who holds a resource, once what is due has ended.
+    pub(super) fn settled_holder(&mut self, slot: Slot, events: &mut Vec<Event>) -> Option<u64> {
+        self.settle(slot, events);
+        self.resources.at(slot).active()
+    }
+
+    /// Ends the holder of one resource if it is due, and then the heads of the queue that are.
+    pub(super) fn settle(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        if let Some(seq) = self.resources.at(slot).active()
+            && self.claims.at(seq).is_due(self.clock.now_us)
+        {
+            self.end_due(seq, events);
+        }
+    }
+
+    /// The same, and every claim of the queue whose wait is over.
+    pub(super) fn settle_queue(&mut self, slot: Slot, events: &mut Vec<Event>) {
+        self.settle(slot, events);
+        let now_us = self.clock.now_us;
+        // Only a backlog leaves anything due; there is no need to look through a queue without one.
+        if self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us) {
+            let queue = self.resources.at(slot).queue();
+            let due: Vec<u64> = queue.filter(|seq| self.claims.at(*seq).is_due(now_us)).collect();
+            due.into_iter().for_each(|seq| self.end_due(seq, events));
+        }
+    }
+
+    /// Ends a claim if it is due. If it waits, its resource is settled first: it may be its turn.
+    pub(super) fn settle_of(&mut self, seq: u64, events: &mut Vec<Event>) {
+        let claim = self.claims.at(seq);
+        if claim.status == Status::Waiting {
+            self.settle(claim.resource_slot, events);
+        }
+        if self.claims.at(seq).is_due(self.clock.now_us) {
+            self.end_due(seq, events);
+        }
+    }
+
+    /// Ends a claim whose deadline has come, as of its deadline; what it held goes to the next from now on.
+    pub(super) fn end_due(&mut self, seq: u64, events: &mut Vec<Event>) {
+        let claim = self.claims.at(seq);
+        let (deadline_us, slot) = (claim.deadline_us, claim.resource_slot);
+        match claim.status {
+            Status::Active => {
+                self.end(seq, Status::Expired, deadline_us, None, events);
+                self.promote(slot, events);
+            }
+            _ => self.end(seq, Status::Withdrawn, deadline_us, None, events),
+        }
+    }
+
+    pub(super) fn expire_due(&mut self, max: usize, events: &mut Vec<Event>) {
+        for _ in 0..max {
+            match self.deadlines.first() {
+                Some(&(deadline_us, seq)) if deadline_us <= self.clock.now_us => self.end_due(seq, events),
+                _ => break,
+            }
+        }
+    }
+
+    /// Drops the oldest finished claims beyond the number that stays readable: at most `max` at a time, which is
+    /// more than the entry added, so that a lowered setting stalls nobody either.
+    pub(super) fn forget_finished(&mut self, max: usize) {
+        for _ in 0..max {
+            if (self.finished.len() as u64) <= self.settings.finished_max {
+                break;
+            }
+            let Some(seq) = self.finished.pop_front() else { break };
+            let claim = self.claims.remove(seq);
+            self.by_id.remove(claim.id, seq);
+            if let Some(idempotency) = &claim.idempotency {
+                self.by_key.remove(&idempotency.key);
+            }
+            let entry = self.resources.at_mut(claim.resource_slot);
+            entry.pop_finished();
+            if entry.is_empty() {
+                self.resources.remove(claim.resource_slot, &claim.resource);
+            }
+        }
+    }
+
+    // ---- bookkeeping
+
+    pub(super) fn find(&self, id: ClaimId) -> Option<u64> {
+        self.by_id.find(id, |seq| self.claims.at(seq).id)
+    }
+
+    /// Changes a claim and keeps its deadline in the ordered set.
+    pub(super) fn update_deadline(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) -> &Claim {
+        let mut before = None;
+        let claim = self.claims.update(seq, |claim| {
+            before = claim.deadline_us();
+            change(claim);
+        });
+        let after = claim.deadline_us();
+        if before != after {
+            if let Some(deadline_us) = before {
+                self.deadlines.remove(&(deadline_us, seq));
+            }
+            if let Some(deadline_us) = after {
+                self.deadlines.insert((deadline_us, seq));
+            }
+        }
+        claim
+    }
+
+    /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
+    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>) -> Arc<str> {
+        match self.namespaces.get_mut(namespace_of(resource)) {
+            Some(count) => *count += 1,
+            None => {
+                self.namespaces.insert(namespace_of(resource).into(), 1);
+            }
+        }
+        let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
+        *self.owners.entry(name.clone()).or_default() += 1;
+        name
+    }
+
+    pub(super) fn uncount_live(&mut self, resource: &str, owner: &Arc<str>) {
+        if let Some(count) = self.namespaces.get_mut(namespace_of(resource)) {
+            *count -= 1;
+            if *count == 0 {
+                self.namespaces.remove(namespace_of(resource));
+            }
+        }
+        if let Some(count) = self.owners.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(owner);
+            }
+        }
+    }
+
+    pub(super) fn report(&self, seq: u64, kind: EventKind, events: &mut Vec<Event>) {
+        let Claim { id, resource, owner, token, .. } = self.claims.at(seq);
+        events.push(Event {
+            stamp: self.clock,
+            kind,
+            claim: *id,
+            resource: resource.clone(),
+            owner: owner.clone(),
+            token: *token,
+        });
+    }
+
+    pub(super) fn view(&self, seq: u64) -> View {
+        let mut claim = self.claims.at(seq).clone();
+        let slot = std::mem::take(&mut claim.resource_slot);
+        let waits = claim.status == Status::Waiting;
+        let position = if waits { self.resources.at(slot).position(seq) } else { None };
+        View { position, claim, now_us: self.clock.now_us }
+    }
+}
