@@ -15,7 +15,7 @@ use leasehold_core::{
 };
 
 /// How many claims one entry ends because they are due.
-const EXPIRIES: usize = 500;
+const EXPIRIES: usize = 200;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
