@@ -9,11 +9,18 @@
 mod common;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use common::Server;
 
-/// A Python that has `requests`: the system's, or one of our own beside the build.
-fn python() -> PathBuf {
+/// A Python that has `requests`; looked for, and if need be made, once for all tests.
+fn python() -> &'static PathBuf {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(find_python)
+}
+
+/// The system's, or one of our own beside the build.
+fn find_python() -> PathBuf {
     let has_requests = |python: &PathBuf| {
         Command::new(python).args(["-c", "import requests"]).output().is_ok_and(|out| out.status.success())
     };
