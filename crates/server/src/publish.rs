@@ -43,7 +43,7 @@ impl Publisher {
     }
 
     /// Wakes whoever waits for what happened.
-    pub fn publish(&self, _index: u64, events: &[Event]) {
+    pub fn publish(&self, events: &[Event]) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -67,11 +67,6 @@ impl Publisher {
     pub fn wake_all(&self) {
         let claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
         claims.into_iter().for_each(|claim| self.wake(claim));
-    }
-
-    /// How many wait.
-    pub fn waiting(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One claim: a request to hold a resource, from its queue to its final status.
 //!
-//! In:    made and changed by `apply.rs` alone. Out: cloned into views for callers.
+//! In:    made and changed by `apply.rs` and `steps.rs` alone. Out: cloned into views for callers.
 //! Never: larger than it must be: a million of them are held at a time. What only finished claims
 //!        have stands behind a pointer.
 

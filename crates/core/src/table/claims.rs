@@ -1,6 +1,6 @@
 //! All claims, by sequence number, in copy-on-write pages.
 //!
-//! In:    `apply.rs` inserts, changes and removes. Out: look-ups, and ordered walks for lists and snapshots.
+//! In:    `steps.rs` inserts, changes and removes. Out: look-ups, and ordered walks for lists and snapshots.
 //! Never: moves a claim: its sequence number (order of creation) is its address for life.
 //!
 //! A page holds the claims whose numbers share all but their last six bits, and a shelf 64 pages. Freezing the table

@@ -1,6 +1,6 @@
 //! Resources: who holds each of them, who waits, who is over.
 //!
-//! In:    `apply.rs` keeps them in step with the claims. Out: sequence numbers in their order.
+//! In:    `steps.rs` keeps them in step with the claims. Out: sequence numbers in their order.
 //! Never: decides anything.
 //!
 //! Most resources have a holder and nothing else, so the rest stands behind a pointer. To find one among a million

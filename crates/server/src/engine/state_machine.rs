@@ -35,8 +35,6 @@ pub struct Shared {
     pub earliest_deadline_us: AtomicU64,
     /// Told when that moved to an earlier instant.
     pub deadline_moved: Notify,
-    /// Index of the last applied entry.
-    pub applied_index: AtomicU64,
 }
 
 /// The table behind openraft's interface.
@@ -89,13 +87,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                     Self::note_deadline(&self.shared, &table);
                     drop(table);
                     outcomes = applied.outcomes;
-                    self.publisher.publish(entry.log_id.index, &applied.events);
+                    self.publisher.publish(&applied.events);
                 }
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
                 }
             }
-            self.shared.applied_index.store(entry.log_id.index, Ordering::Release);
             if let Some(responder) = responder {
                 responder.send(outcomes);
             }
@@ -121,7 +118,6 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         *self.shared.table.write() = table;
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        self.shared.applied_index.store(meta.last_log_id.map_or(0, |id| id.index), Ordering::Release);
         self.publisher.wake_all();
         Ok(())
     }
