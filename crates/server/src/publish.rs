@@ -1,6 +1,7 @@
 //! The publisher: tells whoever waits for a claim that its turn has come, or that it is over.
 //!
-//! In:    events of each applied entry, in order. Out: wake-ups, one a waiter, in the order of the events.
+//! In:    events of each applied entry, in order. Out: wake-ups, one a waiter, in the order of the events; and all
+//!        events to those who listen to every one (streams, metrics, audit).
 //! Never: blocks the table, and never wakes anyone who has nothing to do: there is no herd.
 
 use std::collections::HashMap;
@@ -14,9 +15,18 @@ use tokio::sync::oneshot;
 /// Whoever waits for one claim: a ticket, and how to wake its owner.
 type Waiting = Vec<(u64, oneshot::Sender<()>)>;
 
+/// Someone who hears of everything that happens: a stream, the metrics, the audit.
+pub trait Listener: std::fmt::Debug + Send + Sync {
+    /// What one entry of the log changed. Called on the thread that applies entries: it must not wait for anything.
+    ///
+    /// Entries are applied anew when a node starts: an index that came before is the same entry again.
+    fn applied(&self, index: u64, events: &[Event]);
+}
+
 /// Waiters by claim.
 #[derive(Debug, Default)]
 pub struct Publisher {
+    listeners: Vec<Arc<dyn Listener>>,
     waiters: Mutex<HashMap<ClaimId, Waiting>>,
     /// How many there are, so that entries nobody waits for cost one look.
     count: AtomicUsize,
@@ -33,6 +43,11 @@ pub struct Waiter {
 }
 
 impl Publisher {
+    /// A publisher that tells these everything.
+    pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Self {
+        Self { listeners, ..Self::default() }
+    }
+
     /// Starts to wait. Register before the command is sent: what happens in between is not missed.
     pub fn wait_for(self: &Arc<Self>, claim: ClaimId) -> Waiter {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
@@ -42,8 +57,11 @@ impl Publisher {
         Waiter { publisher: self.clone(), claim, ticket, woken }
     }
 
-    /// Wakes whoever waits for what happened.
-    pub fn publish(&self, events: &[Event]) {
+    /// Tells what the entry with this index changed, and wakes whoever waits for it.
+    pub fn publish(&self, index: u64, events: &[Event]) {
+        for listener in &self.listeners {
+            listener.applied(index, events);
+        }
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -141,6 +141,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
         snapshot_log_bytes: config.snapshot_log_bytes,
+        listeners: Vec::new(),
     };
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;

@@ -40,7 +40,7 @@ use self::runtime::EngineThread;
 use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
-use crate::publish::Publisher;
+use crate::publish::{Listener, Publisher};
 
 /// This node, until there are more.
 const THIS_NODE: NodeId = 1;
@@ -58,6 +58,8 @@ pub struct EngineConfig {
     pub settings: Settings,
     /// A snapshot is taken when the log has grown by this much, or by half of the last snapshot.
     pub snapshot_log_bytes: u64,
+    /// Who hears of every event.
+    pub listeners: Vec<Arc<dyn Listener>>,
 }
 
 /// Why the engine gave no outcome.
@@ -119,7 +121,8 @@ impl Engine {
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
         let data_dir = DataDir::open(&config.data_dir)?;
         let log = LogStore::open(&config.data_dir.join("log"), log_options())?;
-        let (shared, publisher) = (Arc::new(Shared::default()), Arc::new(Publisher::default()));
+        let (shared, publisher) =
+            (Arc::new(Shared::default()), Arc::new(Publisher::new(config.listeners.clone())));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine = StateMachine::new(shared.clone(), publisher.clone(), snapshot_dir.clone())?;
         // openraft would report a damaged snapshot without its file and place: look first.

@@ -87,7 +87,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                     Self::note_deadline(&self.shared, &table);
                     drop(table);
                     outcomes = applied.outcomes;
-                    self.publisher.publish(&applied.events);
+                    self.publisher.publish(entry.log_id.index, &applied.events);
                 }
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
