@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench test-tools dss dss-header install
+.PHONY: help test check fix bench cluster test-tools dss dss-header install
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ fix: ## format, and let clippy mend what it can
 
 bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 	$(CARGO) run --release --locked -- bench report --serve
+
+cluster: ## three nodes on 127.0.0.1:4081, 4082 and 4083, with fresh data, until interrupted
+	$(CARGO) build --release --locked
+	@scripts/cluster $(or $(CARGO_TARGET_DIR),target)/release/leasehold
 
 test-tools: ## install the programs that tests run, where they are missing
 	@scripts/install-test-tools

@@ -22,6 +22,8 @@ enum Command {
     Serve(commands::serve::ServeArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
     Bench(commands::bench::BenchArgs),
+    /// Look at the nodes of a cluster, and change who belongs to it
+    Cluster(commands::cluster::ClusterArgs),
     /// Look after typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Cluster(args) => commands::cluster::run(args),
         Command::Dss(command) => commands::dss::run(command),
     };
     match result {

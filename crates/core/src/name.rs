@@ -21,6 +21,11 @@ impl ClaimId {
         Self(bits.to_be_bytes())
     }
 
+    /// The same 128 bits again.
+    pub const fn as_u128(self) -> u128 {
+        u128::from_be_bytes(self.0)
+    }
+
     /// A hash for look-ups: ids are random, so any eight of their bytes are one.
     pub(crate) fn bucket(self) -> u64 {
         let mut low = [0; 8];

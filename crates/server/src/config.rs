@@ -4,6 +4,8 @@
 //! Out:   [`Config`], whose every value can be used as it is.
 //! Never: guesses: what can't work is an error that names the setting and what to do.
 
+mod cluster;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use std::time::Duration;
 use leasehold_core::{Settings, limits};
 use serde::Deserialize;
 
+pub use self::cluster::ClusterOptions;
+use crate::engine::ClusterConfig;
 use crate::http::basic::AdminAccess;
 
 /// What an operator may set; `None` means the default. Also the shape of the TOML file.
@@ -47,6 +51,8 @@ pub struct Options {
     pub header_timeout: Option<f64>,
     /// Seconds that a client may take to send a request's body.
     pub body_timeout: Option<f64>,
+    /// The other nodes.
+    pub cluster: Option<ClusterOptions>,
 }
 
 /// A node's configuration.
@@ -70,6 +76,8 @@ pub struct Config {
     pub header_timeout: Duration,
     /// How long a client may take to send a request's body.
     pub body_timeout: Duration,
+    /// The other nodes, if there are any.
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// A setting that can't work.
@@ -106,6 +114,10 @@ impl Options {
             snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
             header_timeout: self.header_timeout.or(other.header_timeout),
             body_timeout: self.body_timeout.or(other.body_timeout),
+            cluster: match (self.cluster, other.cluster) {
+                (Some(one), Some(other)) => Some(one.or(other)),
+                (one, other) => one.or(other),
+            },
         }
     }
 
@@ -151,6 +163,7 @@ impl Options {
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
             header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,
             body_timeout: timeout("body-timeout", self.body_timeout, 30.0)?,
+            cluster: self.cluster.map(ClusterOptions::validate).transpose()?.flatten(),
         })
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use leasehold_server::engine::awaited::Awaited;
 use leasehold_server::engine::log_store::LogStore;
 use leasehold_server::engine::state_machine::{Shared, StateMachine};
 use leasehold_server::engine::types::TypeConfig;
@@ -44,8 +45,13 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Folder> for Builder {
         let log =
             LogStore::open(&folder.path().join("log"), options).expect("an empty folder holds a new log");
         let snapshots = folder.path().join("snapshots");
-        let machine =
-            StateMachine::new(Arc::new(Shared::default()), Arc::new(Publisher::default()), snapshots);
+        let awaited = Arc::new(Awaited::new(1));
+        let machine = StateMachine::new(
+            Arc::new(Shared::default()),
+            Arc::new(Publisher::default()),
+            awaited,
+            snapshots,
+        );
         Ok((folder, log, machine.expect("a folder for snapshots can be made")))
     }
 }

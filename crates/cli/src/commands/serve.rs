@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use leasehold_server::config::{Config, Options};
+use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::Server;
@@ -69,6 +69,66 @@ pub(crate) struct ServeArgs {
     /// Seconds that a client may take to send a body [default: 30]
     #[arg(long, env = "LEASEHOLD_BODY_TIMEOUT", value_name = "SECONDS")]
     body_timeout: Option<f64>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Settings of a node that has peers. In the TOML file they stand under `[cluster]`.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Cluster")]
+struct ClusterArgs {
+    /// This node's number in its cluster
+    #[arg(long, env = "LEASEHOLD_NODE_ID", value_name = "N")]
+    node_id: Option<u64>,
+    /// The first members of a new cluster, this one included
+    #[arg(long, env = "LEASEHOLD_PEERS", value_delimiter = ',', value_name = "N=HOST:PORT")]
+    peers: Option<Vec<String>>,
+    /// A member of a running cluster, to be let in there
+    #[arg(long, env = "LEASEHOLD_JOIN", value_name = "HOST:PORT")]
+    join: Option<String>,
+    /// Address to listen on for peers [default: this node's in --peers]
+    #[arg(long, env = "LEASEHOLD_PEER_LISTEN", value_name = "ADDRESS")]
+    peer_listen: Option<SocketAddr>,
+    /// Where peers reach this node [default: this node's in --peers, or --peer-listen]
+    #[arg(long, env = "LEASEHOLD_PEER_ADVERTISE", value_name = "HOST:PORT")]
+    peer_advertise: Option<String>,
+    /// What all nodes of the cluster know and nobody else
+    #[arg(long, env = "LEASEHOLD_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
+    cluster_secret: Option<String>,
+    /// File with the cluster secret: other users of the machine can't see it there
+    #[arg(long, env = "LEASEHOLD_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    cluster_secret_file: Option<PathBuf>,
+    /// This node's certificate for TLS between nodes (PEM)
+    #[arg(long, env = "LEASEHOLD_PEER_TLS_CERT", value_name = "FILE")]
+    peer_tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, env = "LEASEHOLD_PEER_TLS_KEY", value_name = "FILE")]
+    peer_tls_key: Option<PathBuf>,
+    /// The authority that signed the certificates of all nodes (PEM)
+    #[arg(long, env = "LEASEHOLD_PEER_TLS_CA", value_name = "FILE")]
+    peer_tls_ca: Option<PathBuf>,
+    /// Milliseconds between two heartbeats; elections take some ten of them. At least three round trips of the
+    /// slowest link [default: 50]
+    #[arg(long, env = "LEASEHOLD_HEARTBEAT_MS", value_name = "MS")]
+    heartbeat_ms: Option<u64>,
+}
+
+impl ClusterArgs {
+    fn into_options(self) -> ClusterOptions {
+        ClusterOptions {
+            node_id: self.node_id,
+            peers: self.peers,
+            join: self.join,
+            peer_listen: self.peer_listen,
+            peer_advertise: self.peer_advertise,
+            secret: self.cluster_secret,
+            secret_file: self.cluster_secret_file,
+            tls_cert: self.peer_tls_cert,
+            tls_key: self.peer_tls_key,
+            tls_ca: self.peer_tls_ca,
+            heartbeat_ms: self.heartbeat_ms,
+        }
+    }
 }
 
 impl ServeArgs {
@@ -96,6 +156,7 @@ impl ServeArgs {
             snapshot_log_mib: self.snapshot_log_mib,
             header_timeout: self.header_timeout,
             body_timeout: self.body_timeout,
+            cluster: Some(self.cluster.into_options()),
         };
         Ok(flags.or(file).validate()?)
     }
@@ -142,21 +203,18 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         settings: config.settings.clone(),
         snapshot_log_bytes: config.snapshot_log_bytes,
         listeners: Vec::new(),
+        cluster: config.cluster.clone(),
     };
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;
     let listen = config.listen;
     let server = Server::bind(engine.clone(), config.clone()).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;
-    // Who waited in a blocking request of the last process is gone with its connection.
-    match withdraw_orphans(&engine).await {
-        Ok(0) => {}
-        Ok(orphans) => tracing::info!(orphans, "lock requests of the last run were withdrawn"),
-        Err(error) => tracing::warn!(%error, "lock requests of the last run could not be withdrawn"),
-    }
     let url = format!("http://{}", server.local_addr()?);
+    engine.set_url(&url);
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);
+    let orphans = tokio::spawn(withdraw_orphans(engine.clone()));
     let failed = std::cell::OnceCell::new();
     server
         .run(async {
@@ -170,6 +228,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
             }
         })
         .await;
+    orphans.abort();
     engine.stop().await;
     match failed.into_inner() {
         None => Ok(()),

@@ -17,18 +17,28 @@ use super::{Applied, Table, namespace_of};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
 use crate::event::{Event, EventKind};
 use crate::limits::{EXPIRIES_PER_ENTRY, REVOCATIONS_PER_COMMAND};
-use crate::name::ClaimId;
+use crate::name::{ClaimId, Stamp};
 use crate::outcome::{Outcome, Rejection};
 
 impl Table {
-    /// Applies one log entry.
+    /// Applies a batch.
     pub fn apply(&mut self, batch: &Batch) -> Applied {
-        let mut events = Vec::with_capacity(batch.commands.len());
+        self.apply_all(batch.stamp, &batch.commands)
+    }
+
+    /// Applies commands under one stamp: one log entry.
+    pub fn apply_all<'a>(
+        &mut self,
+        stamp: Stamp,
+        commands: impl IntoIterator<Item = &'a Command>,
+    ) -> Applied {
+        let commands = commands.into_iter();
+        let mut events = Vec::with_capacity(commands.size_hint().0);
         // A stamp never goes back; should a leader ever send one that does, time stands still instead.
-        self.clock.now_us = self.clock.now_us.max(batch.stamp.now_us);
-        self.clock.wall_us = batch.stamp.wall_us;
+        self.clock.now_us = self.clock.now_us.max(stamp.now_us);
+        self.clock.wall_us = stamp.wall_us;
         self.expire_due(EXPIRIES_PER_ENTRY, &mut events);
-        let outcomes = batch.commands.iter().map(|command| self.command(command, &mut events)).collect();
+        let outcomes = commands.map(|command| self.command(command, &mut events)).collect();
         self.forget_finished(2 * events.len() + 100);
         Applied { outcomes, events }
     }

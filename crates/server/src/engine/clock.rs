@@ -1,13 +1,18 @@
 //! The table clock: the only place that turns this machine's monotonic clock into stamps.
 //!
-//! In:    the instant up to which the table has come, when this node starts to lead.
+//! In:    stamps of applied entries, the instants at which the leader was heard, and pulses while this node leads.
 //! Out:   [`Stamp`]s for entries, and "now" for readers.
-//! Never: lets wall time shorten or end a lease: it is read for display alone.
+//! Never: lets wall time shorten or end a lease: it is read for display alone. Never counts time in which nobody could
+//!        renew: it stands still without a leader, and goes on for at most [`STALL_MAX`] without a pulse.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Stamp;
 use parking_lot::Mutex;
+
+/// How far the clock of a leader goes on by itself. A leader that was stopped (SIGSTOP, a frozen machine) or has lost
+/// its majority does not pulse, and what passed beyond this did not count.
+pub const STALL_MAX: Duration = Duration::from_secs(1);
 
 /// Counts on from a stamp with the monotonic clock.
 #[derive(Debug)]
@@ -21,33 +26,89 @@ struct Base {
     now_us: u64,
     /// ... at this instant.
     at: Instant,
+    /// When the leader was last heard.
+    heard: Instant,
+    /// Whether this node leads, so that its clock is the table's.
+    leading: bool,
     /// The newest stamp given out.
     last_us: u64,
 }
 
+impl Base {
+    fn now_us(&self, instant: Instant) -> u64 {
+        match self.leading {
+            false => self.now_us,
+            true => {
+                let passed = instant.saturating_duration_since(self.at).min(STALL_MAX);
+                self.now_us + passed.as_micros() as u64
+            }
+        }
+    }
+}
+
 impl Default for TableClock {
     fn default() -> Self {
-        Self { base: Mutex::new(Base { now_us: 0, at: Instant::now(), last_us: 0 }) }
+        let at = Instant::now();
+        Self { base: Mutex::new(Base { now_us: 0, at, heard: at, leading: false, last_us: 0 }) }
     }
 }
 
 impl TableClock {
-    /// Goes on from `now_us`, where the log left off: the time in between did not count.
-    pub fn resume_from(&self, now_us: u64) {
+    /// An entry with this stamp was applied, or the leader told its time: the table is at least so far.
+    pub fn observe(&self, now_us: u64) {
         let mut base = self.base.lock();
-        *base = Base { now_us, at: Instant::now(), last_us: now_us.max(base.last_us) };
+        if !base.leading && now_us > base.now_us {
+            (base.now_us, base.at) = (now_us, Instant::now());
+        }
     }
 
-    /// The table's time at this instant.
+    /// The leader was heard just now.
+    pub fn heard(&self) {
+        self.base.lock().heard = Instant::now();
+    }
+
+    /// How long ago the leader was heard.
+    pub fn since_heard(&self) -> Duration {
+        self.base.lock().heard.elapsed()
+    }
+
+    /// This node leads from now on. The clock goes on from the newest stamp that was observed, plus what passed from
+    /// there until the old leader was last heard: after that, nobody could renew. A leader stamps once a second while
+    /// that matters, so more than that was not counted by anybody.
+    pub fn lead(&self) {
+        let mut base = self.base.lock();
+        if !base.leading {
+            let counted = base.heard.saturating_duration_since(base.at).min(STALL_MAX);
+            base.now_us = (base.now_us + counted.as_micros() as u64).max(base.last_us);
+            (base.at, base.leading) = (Instant::now(), true);
+        }
+    }
+
+    /// This node leads no more; the table has come to `applied_us`. What its clock said beyond that was never agreed on.
+    pub fn follow(&self, applied_us: u64) {
+        let mut base = self.base.lock();
+        if base.leading {
+            let now = Instant::now();
+            *base = Base { now_us: applied_us, at: now, heard: now, leading: false, last_us: base.last_us };
+        }
+    }
+
+    /// This node still leads a majority: what passed since the last pulse counts.
+    pub fn pulse(&self) {
+        let mut base = self.base.lock();
+        let now = Instant::now();
+        (base.now_us, base.at) = (base.now_us(now), now);
+    }
+
+    /// The table's time at this instant: on the leader by its clock, on any other node as far as it has been told.
     pub fn now_us(&self) -> u64 {
-        let base = *self.base.lock();
-        base.now_us + base.at.elapsed().as_micros() as u64
+        self.base.lock().now_us(Instant::now())
     }
 
     /// A stamp for the next entry: later than every one before it.
     pub fn stamp(&self) -> Stamp {
         let mut base = self.base.lock();
-        let now_us = base.now_us + base.at.elapsed().as_micros() as u64;
+        let now_us = base.now_us(Instant::now());
         base.last_us = now_us.max(base.last_us + 1);
         Stamp { now_us: base.last_us, wall_us: wall_us() }
     }
@@ -55,9 +116,9 @@ impl TableClock {
     /// The instant of this machine at which the table's time will be `now_us`.
     pub fn instant_of(&self, now_us: u64) -> Instant {
         let base = *self.base.lock();
-        let ahead = std::time::Duration::from_micros(now_us.saturating_sub(base.now_us));
+        let ahead = Duration::from_micros(now_us.saturating_sub(base.now_us));
         // A deadline beyond what the machine can count is as good as never: look again in a day.
-        base.at.checked_add(ahead).unwrap_or_else(|| Instant::now() + std::time::Duration::from_secs(86_400))
+        base.at.checked_add(ahead).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
 }
 
@@ -71,12 +132,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_only_grow_also_when_the_clock_resumes_from_the_past() {
+    fn stamps_only_grow_also_when_leadership_comes_and_goes() {
         let clock = TableClock::default();
-        clock.resume_from(1_000_000);
+        clock.observe(1_000_000);
+        clock.lead();
         let first = clock.stamp().now_us;
         let second = clock.stamp().now_us;
-        clock.resume_from(10);
+        clock.follow(10);
+        clock.lead();
         assert!(1_000_000 <= first && first < second && second < clock.stamp().now_us);
+    }
+
+    #[test]
+    fn a_follower_tells_the_time_it_was_told_and_a_leader_stops_without_pulses() {
+        let clock = TableClock::default();
+        clock.observe(5_000_000);
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(clock.now_us(), 5_000_000);
+        clock.lead();
+        let base = clock.base.lock().at;
+        let much_later = base + 10 * STALL_MAX;
+        let now_us = clock.base.lock().now_us(much_later);
+        assert_eq!(now_us, clock.base.lock().now_us + STALL_MAX.as_micros() as u64);
+    }
+
+    #[test]
+    fn a_new_leader_counts_until_the_old_one_was_last_heard_and_no_further() {
+        let clock = TableClock::default();
+        clock.observe(7_000_000);
+        let (told, silence) = (Duration::from_millis(300), Duration::from_secs(1));
+        {
+            let mut base = clock.base.lock();
+            base.at = base.at.checked_sub(told + silence).expect("the machine is up for longer");
+            base.heard = base.at + told;
+        }
+        clock.lead();
+        assert_eq!(clock.base.lock().now_us, 7_300_000);
     }
 }

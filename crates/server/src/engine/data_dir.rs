@@ -39,6 +39,15 @@ pub enum DataDirError {
         /// The other process, if it has written down its id.
         pid: Option<u32>,
     },
+    /// It belongs to another node.
+    OtherNode {
+        /// The directory.
+        path: PathBuf,
+        /// The node it belongs to.
+        found: String,
+        /// The node that was to be started.
+        wanted: u64,
+    },
     /// It holds data of another format, or files of something else.
     Format {
         /// The directory.
@@ -58,6 +67,12 @@ impl fmt::Display for DataDirError {
             Self::InUse { path, pid: None } => {
                 write!(f, "the data directory {} is in use by another process", path.display())
             }
+            Self::OtherNode { path, found, wanted } => write!(
+                f,
+                "the data directory {} belongs to node {found}, and this is node {wanted}; nothing was changed. Give \
+                 each node a data directory of its own.",
+                path.display()
+            ),
             Self::Format { path, found: Some(found) } => write!(
                 f,
                 "the data directory {} has the format \"{found}\", and this binary reads \"{}\" only; \
@@ -93,6 +108,29 @@ impl DataDir {
         let lock = lock(&path)?;
         check_format(&path)?;
         Ok(Self { path, _lock: lock })
+    }
+
+    /// Whose data this is: from the first start on it stays this node's.
+    pub fn node_id(&self, wanted: Option<u64>) -> Result<u64, DataDirError> {
+        let path = self.path.join("NODE");
+        match fs::read_to_string(&path) {
+            Ok(found) => match found.trim().parse() {
+                Ok(id) if wanted.is_none_or(|wanted| wanted == id) => Ok(id),
+                _ => Err(DataDirError::OtherNode {
+                    path: self.path.clone(),
+                    found: found.trim().into(),
+                    wanted: wanted.unwrap_or(super::ALONE),
+                }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let id = wanted.unwrap_or(super::ALONE);
+                let mut file = File::create(&path).map_err(io_error(&path))?;
+                let written = writeln!(file, "{id}").and_then(|()| file.sync_all());
+                written.and_then(|()| File::open(&self.path)?.sync_all()).map_err(io_error(&path))?;
+                Ok(id)
+            }
+            Err(error) => Err(io_error(&path)(error)),
+        }
     }
 
     /// The directory itself.

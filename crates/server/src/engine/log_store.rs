@@ -11,18 +11,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use leasehold_core::Batch;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
-use openraft::{EntryPayload, OptionalSend};
+use openraft::{BasicNode, EntryPayload, OptionalSend};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::types::{Entry, LogId, TypeConfig, Vote};
+use super::types::{Entry, LogId, NodeId, TypeConfig, Vote};
 use super::wal::{Record, Wal, WalError, WalOptions};
 
 /// The format of an entry's bytes, their first one. Older formats stay readable.
-const ENTRY_FORMAT: u8 = 1;
+pub(super) const ENTRY_FORMAT: u8 = 2;
+/// The first one: an entry was one batch, and nobody knew whose.
+const ENTRY_FORMAT_BATCH: u8 = 1;
 /// Encoded entries kept in memory: far more than are ever between append and apply.
 const CACHE_BYTES_MAX: usize = 1 << 20;
 
@@ -253,6 +256,15 @@ fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
     match bytes.split_first() {
         Some((&ENTRY_FORMAT, rest)) => {
             let (log_id, payload): (LogId, EntryPayload<_, _, _>) = decode(rest)?;
+            Ok(Entry { log_id, payload })
+        }
+        Some((&ENTRY_FORMAT_BATCH, rest)) => {
+            let (log_id, payload): (LogId, EntryPayload<Batch, NodeId, BasicNode>) = decode(rest)?;
+            let payload = match payload {
+                EntryPayload::Blank => EntryPayload::Blank,
+                EntryPayload::Normal(batch) => EntryPayload::Normal(Arc::new(batch.into())),
+                EntryPayload::Membership(membership) => EntryPayload::Membership(membership),
+            };
             Ok(Entry { log_id, payload })
         }
         format => {

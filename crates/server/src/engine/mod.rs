@@ -3,51 +3,76 @@
 //! In:    [`Engine::submit`] with commands, [`Engine::read`] with questions. Out: outcomes, and what the table says.
 //! Never: acknowledges what is not on disk on a majority of nodes. (One node is a majority of one.)
 //!
-//! 1. `propose.rs`        packs what waits into one stamped entry
-//! 2. openraft            orders it (`types.rs` spells out its generics, `network.rs` reaches peers)
+//! 1. `propose.rs`        packs what waits into one parcel: on the leader into the log, elsewhere to the leader
+//! 2. openraft            orders it (`types.rs` spells out its generics, `peer/` reaches the other nodes)
 //! 3. `log_store.rs`      encodes it, `wal/` writes and syncs it
-//! 4. `state_machine.rs`  applies it to the table, hands outcomes and events on
+//! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
+//!
+//! Beside the road: `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
+//! `membership.rs` lets nodes in and out, `status.rs` tells how all of them are.
 
+pub mod awaited;
 pub mod clock;
 pub mod data_dir;
+pub mod entry;
+mod leadership;
 pub mod log_store;
-mod network;
+pub mod membership;
+mod peer;
 mod propose;
+mod reads;
 mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;
+mod status;
 pub mod types;
 pub mod wal;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::{Command, Outcome, Settings, Table};
+use leasehold_core::{ClaimId, Command, Outcome, Settings, Table};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use self::awaited::Awaited;
 use self::clock::TableClock;
 use self::data_dir::{DataDir, DataDirError};
+use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
-use self::network::NoPeers;
+use self::peer::{Door, PeerNetwork, PeerServer, Peers};
+pub use self::peer::{PeerTls, Secret};
 use self::propose::Proposer;
+use self::reads::Barrier;
 use self::runtime::EngineThread;
 use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
+pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
 use crate::publish::{Listener, Publisher};
 
-/// This node, until there are more.
-const THIS_NODE: NodeId = 1;
+/// The number of a node that is alone.
+pub const ALONE: NodeId = 1;
 /// Entries are stamped at least this often while anything is held that has a deadline.
 const STAMP_EVERY_US: u64 = 1_000_000;
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
+/// Clients wait so long for a leader to come back before they are told that there is none.
+const LEADERLESS_MAX: Duration = Duration::from_secs(3);
+/// How long a stop waits for the last outcomes.
+const STOP_MAX: Duration = Duration::from_secs(3);
+/// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
+const LOG_KEPT: u64 = 2000;
+/// Entries in one message: each may have a megabyte.
+const ENTRIES_PER_MESSAGE: u64 = 16;
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -60,14 +85,37 @@ pub struct EngineConfig {
     pub snapshot_log_bytes: u64,
     /// Who hears of every event.
     pub listeners: Vec<Arc<dyn Listener>>,
+    /// The other nodes; `None`: there are none.
+    pub cluster: Option<ClusterConfig>,
+}
+
+/// How a node finds the others.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// This node's number.
+    pub node: NodeId,
+    /// Where it listens for peers.
+    pub listen: SocketAddr,
+    /// Where peers reach it.
+    pub advertise: String,
+    /// The first members of a new cluster, with this one; empty for a node that joins.
+    pub peers: BTreeMap<NodeId, String>,
+    /// A member to ask to be let in.
+    pub join: Option<String>,
+    /// What all nodes know.
+    pub secret: Secret,
+    /// Certificates, if connections between nodes are to be encrypted.
+    pub tls: Option<PeerTls>,
+    /// How often a leader shows that it is there; everything else follows from it.
+    pub heartbeat: Duration,
 }
 
 /// Why the engine gave no outcome.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Nothing happened: this node does not lead.
-    #[error("this node can't order commands now: it is not the leader")]
+    /// Nothing happened: there is no leader.
+    #[error("no node leads now: a majority of the nodes must be up and reach each other")]
     NotLeader,
     /// Nothing happened: too much waits already.
     #[error("too many commands are waiting")]
@@ -103,13 +151,25 @@ pub enum StartError {
 
 /// A running node.
 pub struct Engine {
+    node: NodeId,
     raft: Raft,
     proposer: Arc<Proposer>,
+    awaited: Arc<Awaited>,
+    leadership: Arc<Leadership>,
+    barrier: Barrier,
+    peers: Arc<Peers>,
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
     clock: Arc<TableClock>,
     log: LogStore,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether this node takes part: it has its data, or was let in without.
+    admitted: AtomicBool,
+    /// Held while the members change.
+    changing: tokio::sync::Mutex<()>,
+    /// Where clients reach this node.
+    url: OnceLock<String>,
+    config: EngineConfig,
     /// Where everything from the proposer to the table runs.
     thread: EngineThread,
     /// Held until the very end, so that no second process opens the same files.
@@ -117,52 +177,209 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the data directory, replays what is there and starts to lead.
+    /// Opens the data directory, replays what is there and takes this node's place in its cluster.
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
         let data_dir = DataDir::open(&config.data_dir)?;
-        let log = LogStore::open(&config.data_dir.join("log"), log_options())?;
-        let (shared, publisher) =
-            (Arc::new(Shared::default()), Arc::new(Publisher::new(config.listeners.clone())));
+        let node = data_dir.node_id(config.cluster.as_ref().map(|cluster| cluster.node))?;
+        let alone = config.cluster.is_none();
+        let log = LogStore::open(&config.data_dir.join("log"), log_options(alone))?;
+        let clock = Arc::new(TableClock::default());
+        let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
+        let publisher = Arc::new(Publisher::new(config.listeners.clone()));
+        let awaited = Arc::new(Awaited::new(node));
         let snapshot_dir = config.data_dir.join("snapshots");
-        let machine = StateMachine::new(shared.clone(), publisher.clone(), snapshot_dir.clone())?;
+        let machine =
+            StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
         // openraft would report a damaged snapshot without its file and place: look first.
         snapshot_file::newest(&snapshot_dir)?;
+        let (secret, tls, heartbeat) = match &config.cluster {
+            Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
+            None => (Secret::nobody_knows(), None, Duration::from_millis(50)),
+        };
+        let door = Arc::new(Door::new(node, secret, tls));
+        let peers = Arc::new(Peers::new(door.clone()));
         let thread = EngineThread::start()?;
-        let raft = thread.run(start_raft(log.clone(), machine)).await?;
-        let clock = Arc::new(TableClock::default());
-        let proposer = Arc::new(Proposer::new(clock.clone(), log.wal().clone()));
-        let engine = Self {
+        let network = PeerNetwork(peers.clone());
+        let timing = Timing::new(heartbeat);
+        let raft = thread.run(start_raft(node, timing, network, log.clone(), machine)).await?;
+        let leadership = Arc::new(Leadership::default());
+        let proposer = Proposer::new(
+            awaited.clone(),
+            leadership.clone(),
+            peers.clone(),
+            clock.clone(),
+            log.wal().clone(),
+        );
+        let engine = Arc::new(Self {
+            node,
             raft,
-            proposer,
+            proposer: Arc::new(proposer),
+            awaited,
+            leadership,
+            barrier: Barrier::default(),
+            peers,
             shared,
             publisher,
             clock,
             log,
             tasks: Mutex::default(),
+            admitted: AtomicBool::new(false),
+            changing: tokio::sync::Mutex::default(),
+            url: OnceLock::new(),
+            config,
             thread,
             _data_dir: data_dir,
-        };
-        let engine = Arc::new(engine);
-        engine.lead(&config).await?;
+        });
+        engine.take_place(timing, door).await?;
         Ok(engine)
     }
 
-    async fn lead(self: &Arc<Self>, config: &EngineConfig) -> Result<(), StartError> {
-        let raft_error = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
-        self.raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| raft_error(&error))?;
-        // The time while no node led did not count.
-        self.clock.resume_from(self.shared.table.read().clock().now_us);
+    async fn take_place(self: &Arc<Self>, timing: Timing, door: Arc<Door>) -> Result<(), StartError> {
+        let fatal = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
+        let raft = &self.raft;
+        let initialized = raft.is_initialized().await.map_err(|error| fatal(&error))?;
+        let alone = self.config.cluster.is_none();
+        if alone && initialized && self.members().len() > 1 {
+            return Err(StartError::Raft(
+                "this data is of one node of a cluster: start it with --peer-listen and the cluster's secret, as \
+                 before"
+                    .into(),
+            ));
+        }
+        if alone {
+            self.open();
+            if initialized {
+                // A cluster of one need not wait for a leader that might still live.
+                raft.trigger().elect(false).await.map_err(|error| fatal(&error))?;
+            } else {
+                let members = BTreeMap::from([(self.node, openraft::impls::BasicNode::default())]);
+                raft.initialize(members).await.map_err(|error| fatal(&error))?;
+            }
+        }
+        // A node with peers gets to know from its leader what was committed, and that may take as long as it takes.
+        if alone {
+            raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| fatal(&error))?;
+        }
+        let watch = Watch {
+            raft: raft.clone(),
+            leadership: self.leadership.clone(),
+            clock: self.clock.clone(),
+            shared: self.shared.clone(),
+            awaited: self.awaited.clone(),
+            peers: self.peers.clone(),
+            patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
+        };
         let tasks = [
-            self.thread.spawn(self.proposer.clone().run(self.raft.clone())),
+            self.thread.spawn(self.proposer.clone().run(raft.clone())),
+            self.thread.spawn(watch.run()),
             self.thread.spawn(tick(self.clone())),
-            self.thread.spawn(take_snapshots(self.clone(), config.clone())),
+            self.thread.spawn(self.clone().serve_barriers()),
+            self.thread.spawn(take_snapshots(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
-        if *self.shared.table.read().settings() != config.settings {
-            let configured = self.submit(Command::Configure(config.settings.clone())).await;
-            configured.map_err(|error| raft_error(&error))?;
+        match &self.config.cluster {
+            None => self.wait_until_leading().await,
+            Some(cluster) => {
+                let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
+                    let why = format!("can't listen for peers on {}: {error}", cluster.listen);
+                    std::io::Error::new(error.kind(), why)
+                })?;
+                listener.set_nonblocking(true)?;
+                let server = Arc::new(PeerServer { engine: self.clone(), door });
+                let serve = self.thread.spawn(async move {
+                    match TcpListener::from_std(listener) {
+                        Ok(listener) => server.run(listener).await,
+                        Err(error) => tracing::error!(%error, "the peer port can't be used"),
+                    }
+                });
+                let enter = self.thread.spawn(self.clone().enter(cluster.clone()));
+                self.tasks.lock().extend([serve, enter]);
+                Ok(())
+            }
+        }
+    }
+
+    /// A node that is alone is ready when it leads.
+    async fn wait_until_leading(&self) -> Result<(), StartError> {
+        while !matches!(self.leadership.role(), Role::Leads { .. }) {
+            if let Err(fatal) = &self.raft.metrics().borrow_watched().running_state {
+                return Err(StartError::Raft(fatal.to_string()));
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        if let Err(error) = self.configure().await {
+            return Err(StartError::Raft(error.to_string()));
         }
         Ok(())
+    }
+
+    /// The settings of the leader hold for the table.
+    async fn configure(&self) -> Result<(), EngineError> {
+        if *self.shared.table.read().settings() != self.config.settings {
+            self.submit(Command::Configure(self.config.settings.clone())).await?;
+        }
+        Ok(())
+    }
+
+    fn raft(&self) -> &Raft {
+        &self.raft
+    }
+
+    fn proposer(&self) -> &Proposer {
+        &self.proposer
+    }
+
+    fn table_clock(&self) -> &Arc<TableClock> {
+        &self.clock
+    }
+
+    fn snapshot_dir(&self) -> PathBuf {
+        self.config.data_dir.join("snapshots")
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.admitted.load(Ordering::Acquire)
+    }
+
+    fn open(&self) {
+        self.admitted.store(true, Ordering::Release);
+    }
+
+    /// This node's number.
+    pub fn node_id(&self) -> NodeId {
+        self.node
+    }
+
+    /// The leader, as far as this node knows.
+    pub fn known_leader(&self) -> Option<NodeId> {
+        match self.leadership.role() {
+            Role::Leads { .. } => Some(self.node),
+            Role::Follows { leader } => Some(leader),
+            Role::None | Role::Gone => None,
+        }
+    }
+
+    /// Clients reach this node here.
+    pub fn set_url(&self, url: &str) {
+        self.url.set(url.into()).ok();
+    }
+
+    /// A new id for a claim that ends with the connection it is made on, and so with this process.
+    pub fn passing_claim_id(&self) -> ClaimId {
+        self.awaited.claim_id()
+    }
+
+    /// Whether such an id was given by an earlier process of this node.
+    pub fn is_of_earlier_run(&self, id: ClaimId) -> bool {
+        self.awaited.is_of_earlier_run(id)
+    }
+
+    /// How old this node's table may be: how long ago it was certainly the newest.
+    pub fn staleness(&self) -> Duration {
+        match self.leadership.role() {
+            Role::Leads { .. } => Duration::ZERO,
+            _ => self.clock.since_heard(),
+        }
     }
 
     /// Makes a command durable, applies it, and tells its outcome.
@@ -175,9 +392,10 @@ impl Engine {
         self.proposer.submit_many(commands).await
     }
 
-    /// Asks the table, at an instant that is not before any acknowledgement so far.
+    /// Asks this node's table, at the table's time as far as this node knows it.
     ///
-    /// A cluster of one acknowledges what its own table has applied, so its table is as new as any answer.
+    /// It has everything that this node has acknowledged. Whether it has what others did is the business of
+    /// [`Engine::barrier`], which `http/routes.rs` passes before a request that only reads.
     pub fn read<T>(&self, question: impl FnOnce(&Table, u64) -> T) -> T {
         let table = self.shared.table.read();
         question(&table, self.clock.now_us())
@@ -206,7 +424,7 @@ impl Engine {
     pub fn ready(&self) -> Result<(), EngineError> {
         if self.raft.metrics().borrow_watched().running_state.is_err() {
             Err(EngineError::Stopping)
-        } else if !self.raft.is_leader() {
+        } else if self.known_leader().is_none() {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)
@@ -228,28 +446,37 @@ impl Engine {
         }
     }
 
-    /// Answers what was asked so far, then closes the log.
+    /// Hands leadership over, answers what was asked so far, then closes the log.
     pub async fn stop(&self) {
+        self.step_down().await;
         self.proposer.close();
         let tasks: Vec<_> = self.tasks.lock().drain(..).collect();
         let mut tasks = tasks.into_iter();
-        if let Some(proposer) = tasks.next() {
-            proposer.await.ok();
+        if let Some(mut proposer) = tasks.next()
+            && tokio::time::timeout(STOP_MAX, &mut proposer).await.is_err()
+        {
+            tracing::warn!("the last commands were not acknowledged in time");
+            proposer.abort();
         }
         tasks.for_each(|task| task.abort());
-        // The last entries may still be on their way to their callers.
-        self.submit_fence().await;
         if let Err(error) = self.raft.shutdown().await {
             tracing::error!(%error, "the consensus engine did not shut down cleanly");
         }
         self.log.wal().close();
     }
 
-    /// Waits until everything proposed before is applied.
-    async fn submit_fence(&self) {
-        let fence = self.raft.write_blank();
-        if tokio::time::timeout(Duration::from_secs(3), fence).await.is_err() {
-            tracing::warn!("the last commands were not acknowledged in time");
+    /// Has the node that is the furthest take over, so that nobody has to wait for an election.
+    pub async fn step_down(&self) {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return;
+        }
+        let voters = self.members().into_iter().filter(|(id, (_, voter))| *voter && *id != self.node);
+        let others = self.status(false).await.others;
+        let furthest = voters.max_by_key(|(id, _)| others.get(id).and_then(|(matched, _)| *matched));
+        if let Some((id, _)) = furthest
+            && let Err(error) = self.transfer(id).await
+        {
+            tracing::warn!(%error, "leadership could not be handed over");
         }
     }
 }
@@ -263,43 +490,80 @@ pub enum Settled<T> {
 }
 
 /// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, and that happens on
-/// other threads: the engine's own thread writes and syncs.
-fn log_options() -> WalOptions {
-    WalOptions { flush_in_caller: true, ..WalOptions::default() }
+/// other threads: the engine's own thread writes and syncs. A node with peers has them to talk to meanwhile.
+fn log_options(alone: bool) -> WalOptions {
+    WalOptions { flush_in_caller: alone, ..WalOptions::default() }
 }
 
-async fn start_raft(log: LogStore, machine: StateMachine) -> Result<Raft, StartError> {
+/// How long everything takes between nodes.
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    heartbeat_ms: u64,
+}
+
+impl Timing {
+    fn new(heartbeat: Duration) -> Self {
+        Self { heartbeat_ms: heartbeat.as_millis() as u64 }
+    }
+
+    /// A follower that hears nothing for this long, and then for a random part of as long again, asks for votes.
+    fn election_ms(self) -> (u64, u64) {
+        (4 * self.heartbeat_ms, 6 * self.heartbeat_ms)
+    }
+
+    /// After this long without a word, by then others may have elected a leader.
+    fn silence(self) -> Duration {
+        Duration::from_millis(2 * self.election_ms().1)
+    }
+}
+
+async fn start_raft(
+    node: NodeId,
+    timing: Timing,
+    network: PeerNetwork,
+    log: LogStore,
+    machine: StateMachine,
+) -> Result<Raft, StartError> {
+    let (election_timeout_min, election_timeout_max) = timing.election_ms();
     let config = openraft::Config {
         cluster_name: "leasehold".into(),
-        heartbeat_interval: 50,
-        election_timeout_min: 200,
-        election_timeout_max: 400,
+        heartbeat_interval: timing.heartbeat_ms,
+        election_timeout_min,
+        election_timeout_max,
         snapshot_policy: openraft::SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
+        max_in_snapshot_log_to_keep: LOG_KEPT,
         purge_batch_size: 1,
+        max_payload_entries: ENTRIES_PER_MESSAGE,
+        broadcast_submitted_on_append: Some(true),
         enable_pre_vote: Some(true),
         ..openraft::Config::default()
     };
     let config = config.validate().map_err(|error| StartError::Raft(error.to_string()))?;
-    let fatal = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
-    let raft = Raft::new(THIS_NODE, Arc::new(config), NoPeers, log, machine).await.map_err(|e| fatal(&e))?;
-    if !raft.is_initialized().await.map_err(|error| fatal(&error))? {
-        let members = BTreeMap::from([(THIS_NODE, openraft::impls::BasicNode::default())]);
-        raft.initialize(members).await.map_err(|error| fatal(&error))?;
-    } else {
-        // A cluster of one need not wait for a leader that might still live.
-        raft.trigger().elect(false).await.map_err(|error| fatal(&error))?;
-    }
-    Ok(raft)
+    let raft = Raft::new(node, Arc::new(config), network, log, machine).await;
+    raft.map_err(|error| StartError::Raft(error.to_string()))
 }
 
 /// Moves the table clock when something is due, so that expiry and hand-over need no request.
 async fn tick(engine: Arc<Engine>) {
     let mut last_us = 0;
+    let mut configured = None;
     loop {
+        let Role::Leads { term } = engine.leadership.role() else {
+            engine.leadership.ticker.notified().await;
+            continue;
+        };
+        if configured != Some(term) {
+            configured = Some(term);
+            if let Err(error) = engine.configure().await {
+                tracing::warn!(%error, "the settings of this node could not be made the table's");
+            }
+        }
         let deadline_us = engine.shared.earliest_deadline_us.load(Ordering::Acquire);
         if deadline_us == NO_DEADLINE {
-            engine.shared.deadline_moved.notified().await;
+            tokio::select! {
+                () = engine.shared.deadline_moved.notified() => {}
+                () = engine.leadership.ticker.notified() => {}
+            }
             continue;
         }
         last_us = engine.shared.table.read().clock().now_us.max(last_us);
@@ -309,6 +573,7 @@ async fn tick(engine: Arc<Engine>) {
             tokio::select! {
                 () = tokio::time::sleep_until(at) => {}
                 () = engine.shared.deadline_moved.notified() => {}
+                () = engine.leadership.ticker.notified() => {}
             }
         } else if let Err(error) = engine.submit(Command::Tick).await {
             tracing::warn!(%error, "the clock of the table could not be moved");
@@ -318,13 +583,13 @@ async fn tick(engine: Arc<Engine>) {
 }
 
 /// Takes a snapshot when the log has become long, so that it can be cut.
-async fn take_snapshots(engine: Arc<Engine>, config: EngineConfig) {
-    let dir: PathBuf = config.data_dir.join("snapshots");
+async fn take_snapshots(engine: Arc<Engine>) {
+    let dir = engine.snapshot_dir();
     let mut ticker = tokio::time::interval(Duration::from_millis(250));
     ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticker.tick().await;
-        let enough = config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2);
+        let enough = engine.config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2);
         if engine.log.wal().log_bytes() < enough {
             continue;
         }

@@ -1,31 +1,40 @@
-//! The proposer: everything that waits at one moment becomes one stamped log entry.
+//! The proposer: everything that waits at one moment becomes one parcel, and parcels become log entries.
 //!
-//! In:    commands from the dialects, each with someone who waits for its outcome.
-//! Out:   batches to raft, at most [`IN_FLIGHT_MAX`] at a time; outcomes back to whoever waits.
-//! Never: answers "failed" where it does not know: a reply that is lost on its way is [`EngineError::Unknown`].
+//! In:    commands from the dialects, each with someone who waits for its outcome; on a leader, parcels of other nodes.
+//! Out:   on the leader, stamped entries to raft, at most [`ENTRIES_MAX`] at a time; elsewhere, parcels to the leader.
+//!        Outcomes come back through `awaited.rs`, when this node's table has applied them.
+//! Never: answers "failed" where it does not know: what was sent and is not heard of again is [`EngineError::Unknown`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use leasehold_core::{Batch, Command, Outcome};
-use openraft::error::ClientWriteError;
+use leasehold_core::{Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::EngineError;
+use super::awaited::{Awaited, Reply};
 use super::clock::TableClock;
+use super::entry::{Origin, Parcel, Proposal, WINDOW};
+use super::leadership::{Leadership, Role};
+use super::peer::{Ask, Peers};
 use super::types::{Callback, Raft, WriteResult};
 use super::wal::{Room, Wal};
 
 /// Entries on their way at once. Two: while one is being written the next is being filled, and batches stay large.
-const IN_FLIGHT_MAX: usize = 2;
-/// Commands in one entry: enough for every connection of a busy node.
-const BATCH_LEN_MAX: usize = 2048;
-/// Bytes of one entry, roughly: a fraction of a log segment.
-const BATCH_BYTES_MAX: usize = 1 << 20;
+const ENTRIES_MAX: usize = 2;
+/// Parcels on their way to a leader at once: a few, so that a slow link stays busy.
+const PARCELS_MAX: usize = 4;
+const _: () = assert!(2 * PARCELS_MAX as u64 + ENTRIES_MAX as u64 <= WINDOW);
+/// Commands in one parcel: enough for every connection of a busy node.
+const PARCEL_LEN_MAX: usize = 2048;
+/// Bytes of one parcel, roughly: a fraction of a log segment.
+const PARCEL_BYTES_MAX: usize = 1 << 20;
 /// Commands waiting to be packed; beyond that a node says it is overloaded instead of growing.
 const PENDING_MAX: usize = 100_000;
+/// Parcels of other nodes waiting to be packed: each node sends only a few at a time.
+const FORWARDED_MAX: usize = 64;
 
 /// Commands and who waits for them.
 enum Job {
@@ -53,18 +62,18 @@ impl Job {
     }
 }
 
-/// Who waits for which outcomes of a batch, in its order.
-enum Reply {
-    One(oneshot::Sender<Result<Outcome, EngineError>>),
-    Many(usize, oneshot::Sender<Result<Vec<Outcome>, EngineError>>),
-}
+/// A parcel of another node, and where to say whether it was taken.
+type Forwarded = (Parcel, oneshot::Sender<Result<(), EngineError>>);
 
-/// Packs commands into entries.
+/// Packs commands into parcels and entries.
 pub(super) struct Proposer {
     pending: Mutex<Pending>,
-    in_flight: AtomicUsize,
+    entries: AtomicUsize,
     /// Told when there is something to pack, or room for another entry.
     wake: Notify,
+    awaited: Arc<Awaited>,
+    leadership: Arc<Leadership>,
+    peers: Arc<Peers>,
     clock: Arc<TableClock>,
     wal: Wal,
 }
@@ -74,14 +83,21 @@ struct Pending {
     jobs: VecDeque<Job>,
     /// Commands in them.
     len: usize,
+    forwarded: VecDeque<Forwarded>,
     closed: bool,
 }
 
 impl Proposer {
     /// A proposer whose [`Proposer::run`] is yet to be started.
-    pub(super) fn new(clock: Arc<TableClock>, wal: Wal) -> Self {
-        let pending = Mutex::new(Pending::default());
-        Self { pending, in_flight: AtomicUsize::new(0), wake: Notify::new(), clock, wal }
+    pub(super) fn new(
+        awaited: Arc<Awaited>,
+        leadership: Arc<Leadership>,
+        peers: Arc<Peers>,
+        clock: Arc<TableClock>,
+        wal: Wal,
+    ) -> Self {
+        let (pending, entries, wake) = Default::default();
+        Self { pending, entries, wake, awaited, leadership, peers, clock, wal }
     }
 
     /// Makes one command durable and applies it.
@@ -98,6 +114,26 @@ impl Proposer {
         outcomes.await.unwrap_or(Err(EngineError::Unknown))
     }
 
+    /// Takes a parcel of another node into the log. Its outcome reaches that node through its own table.
+    pub(super) async fn take_forwarded(&self, parcel: Parcel) -> Result<(), EngineError> {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return Err(EngineError::NotLeader);
+        }
+        let (reply, taken) = oneshot::channel();
+        {
+            let mut pending = self.pending.lock();
+            if pending.closed {
+                return Err(EngineError::NotLeader);
+            }
+            if pending.forwarded.len() >= FORWARDED_MAX {
+                return Err(EngineError::Overloaded);
+            }
+            pending.forwarded.push_back((parcel, reply));
+        }
+        self.wake.notify_one();
+        taken.await.unwrap_or(Err(EngineError::NotLeader))
+    }
+
     fn push(&self, job: Job) {
         let mut pending = self.pending.lock();
         if pending.closed {
@@ -112,38 +148,69 @@ impl Proposer {
         self.wake.notify_one();
     }
 
-    /// Refuses new commands from now on; what is pending still goes through.
+    /// No more commands; [`Proposer::run`] ends when the last has its outcome.
     pub(super) fn close(&self) {
         self.pending.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// Packs and proposes until closed and empty.
+    /// Sends what waits, until closed.
     pub(super) async fn run(self: Arc<Self>, raft: Raft) {
         loop {
-            let free = self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX;
-            match if free { self.pack() } else { None } {
-                Some((commands, replies)) => self.propose(&raft, commands, replies).await,
-                None if free && self.is_finished() => return,
-                None => self.wake.notified().await,
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = self.awaited.changed.notified() => {}
+                () = self.leadership.changed.notified() => {}
+            }
+            loop {
+                let sent = match self.leadership.role() {
+                    Role::Leads { .. } => self.propose_next(&raft).await,
+                    Role::Follows { leader } => self.forward_next(leader),
+                    Role::None => false,
+                    Role::Gone => {
+                        self.give_up();
+                        false
+                    }
+                };
+                if !sent {
+                    break;
+                }
+            }
+            if self.is_drained() {
+                return;
             }
         }
     }
 
-    fn is_finished(&self) -> bool {
+    /// Nothing comes to wake the proposer any more: it is closed, and everybody has an answer.
+    fn is_drained(&self) -> bool {
         let pending = self.pending.lock();
-        pending.closed && pending.jobs.is_empty()
+        pending.closed && pending.jobs.is_empty() && self.awaited.len() == 0
     }
 
-    fn pack(&self) -> Option<(Vec<Command>, Vec<Reply>)> {
+    /// No leader for too long. What was never sent did not happen; of what was sent nobody knows.
+    fn give_up(&self) {
+        let (jobs, forwarded) = {
+            let mut pending = self.pending.lock();
+            pending.len = 0;
+            (std::mem::take(&mut pending.jobs), std::mem::take(&mut pending.forwarded))
+        };
+        drop(forwarded);
+        jobs.into_iter().for_each(|job| job.fail(EngineError::NotLeader));
+        self.awaited.give_up();
+    }
+
+    /// Packs jobs into a parcel.
+    fn pack(&self, full: bool) -> Option<Parcel> {
         let mut pending = self.pending.lock();
-        // A full disk refuses what clients ask; time goes on, in the room that is kept for it.
-        let full = !pending.jobs.is_empty() && self.wal.room() == Room::Low;
-        let mut commands = Vec::with_capacity(pending.len.min(BATCH_LEN_MAX));
-        let mut replies = Vec::with_capacity(pending.jobs.len().min(BATCH_LEN_MAX));
+        if pending.jobs.is_empty() {
+            return None;
+        }
+        let mut commands = Vec::with_capacity(pending.len.min(PARCEL_LEN_MAX));
+        let mut replies = Vec::with_capacity(pending.jobs.len().min(PARCEL_LEN_MAX));
         let mut bytes = 0;
-        while commands.len() < BATCH_LEN_MAX
-            && bytes < BATCH_BYTES_MAX
+        while commands.len() < PARCEL_LEN_MAX
+            && bytes < PARCEL_BYTES_MAX
             && let Some(job) = pending.jobs.pop_front()
         {
             pending.len -= job.len();
@@ -161,26 +228,99 @@ impl Proposer {
                 }
             }
         }
-        (!replies.is_empty()).then_some((commands, replies))
+        drop(pending);
+        if replies.is_empty() {
+            return None;
+        }
+        let commands = Arc::new(commands);
+        let origin = self.awaited.expect(commands.clone(), replies);
+        Some(Parcel { origin: Some(origin), commands })
     }
 
-    async fn propose(self: &Arc<Self>, raft: &Raft, commands: Vec<Command>, replies: Vec<Reply>) {
-        let batch = Arc::new(Batch { stamp: self.clock.stamp(), commands });
-        self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let landed = Landing(self.clone());
+    /// Everything that waits on the leader as one entry. Says whether there was anything, and room for it.
+    async fn propose_next(self: &Arc<Self>, raft: &Raft) -> bool {
+        if self.entries.load(Ordering::Acquire) >= ENTRIES_MAX {
+            return false;
+        }
+        // A full disk refuses what clients ask; time goes on, in the room that is kept for it.
+        let full = self.wal.room() == Room::Low;
+        let mut parcels: Vec<Parcel> = match self.awaited.has_unsent() {
+            false => Vec::new(),
+            true => {
+                let unsent = self.awaited.take_unsent().into_iter();
+                unsent.map(|(origin, commands)| Parcel { origin: Some(origin), commands }).collect()
+            }
+        };
+        self.collect_forwarded(full, &mut parcels);
+        parcels.extend(self.pack(full));
+        if parcels.is_empty() {
+            return false;
+        }
+        let proposal = Arc::new(Proposal { stamp: self.clock.stamp(), parcels });
+        self.entries.fetch_add(1, Ordering::AcqRel);
+        let (landed, awaited, written) = (Landing(self.clone()), self.awaited.clone(), proposal.clone());
         let callback = Callback(Box::new(move |result: WriteResult| {
-            // Room for the next entry first: it can be on its way while these are told.
             drop(landed);
-            match result {
-                Ok(response) => answer(replies, response.data),
-                Err(ClientWriteError::ForwardToLeader(_)) => refuse(replies, &EngineError::NotLeader),
-                // Whatever else happened, the entry may yet be committed.
-                Err(_) => refuse(replies, &EngineError::Unknown),
+            if result.is_err() {
+                // Whatever happened, the entry may yet be committed; sent again, a parcel still happens once.
+                let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
+                origins.for_each(|origin| awaited.send_again(&origin));
             }
         }));
-        if let Err(fatal) = raft.write(batch).responder(callback).await {
+        if let Err(fatal) = raft.write(proposal).responder(callback).await {
             tracing::error!(%fatal, "the log can't be written any more");
+            self.awaited.give_up();
         }
+        true
+    }
+
+    fn collect_forwarded(&self, full: bool, parcels: &mut Vec<Parcel>) {
+        let mut bytes = 0;
+        let mut pending = self.pending.lock();
+        while bytes < PARCEL_BYTES_MAX
+            && let Some((parcel, taken)) = pending.forwarded.pop_front()
+        {
+            if full {
+                taken.send(Err(EngineError::DiskFull)).ok();
+            } else if taken.send(Ok(())).is_ok() {
+                bytes += parcel.commands.iter().map(weight).sum::<usize>();
+                parcels.push(parcel);
+            }
+        }
+    }
+
+    /// The next parcel to the leader. Says whether there was one, and room for it.
+    fn forward_next(self: &Arc<Self>, leader: u64) -> bool {
+        let unsent = self.awaited.take_unsent();
+        let again = !unsent.is_empty();
+        for (origin, commands) in unsent {
+            self.clone().forward(leader, origin, commands);
+        }
+        if self.awaited.len() >= PARCELS_MAX {
+            return again;
+        }
+        let Some(parcel) = self.pack(false) else { return again };
+        if let Some(origin) = parcel.origin {
+            self.clone().forward(leader, origin, parcel.commands);
+        }
+        true
+    }
+
+    fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
+        tokio::spawn(async move {
+            let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
+            match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
+                Ok(Ok(())) => {}
+                Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
+                    self.awaited.refuse(&origin, &error);
+                }
+                Ok(Err(_)) | Err(_) => {
+                    // Not the leader (any more), or not reached: by then there may be another one to ask.
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    self.awaited.send_again(&origin);
+                }
+            }
+        });
     }
 }
 
@@ -189,33 +329,8 @@ struct Landing(Arc<Proposer>);
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.0.entries.fetch_sub(1, Ordering::AcqRel);
         self.0.wake.notify_one();
-    }
-}
-
-fn answer(replies: Vec<Reply>, outcomes: Vec<Outcome>) {
-    let mut outcomes = outcomes.into_iter();
-    for reply in replies {
-        match reply {
-            Reply::One(reply) => {
-                if let Some(outcome) = outcomes.next() {
-                    reply.send(Ok(outcome)).ok();
-                }
-            }
-            Reply::Many(len, reply) => {
-                reply.send(Ok(outcomes.by_ref().take(len).collect())).ok();
-            }
-        }
-    }
-}
-
-fn refuse(replies: Vec<Reply>, error: &EngineError) {
-    for reply in replies {
-        match reply {
-            Reply::One(reply) => drop(reply.send(Err(error.clone()))),
-            Reply::Many(_, reply) => drop(reply.send(Err(error.clone()))),
-        }
     }
 }
 

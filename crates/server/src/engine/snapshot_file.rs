@@ -3,8 +3,8 @@
 //! In:    a frozen table and what raft knows about it. Out: the newest complete file, and the table in it.
 //! Never: leaves a half-written file under its final name, and never loads one that does not check out.
 //!
-//! Layout: magic, then frames of `length u32, crc32 u32, bytes`: the raft metadata first, then the table's
-//! chunks, then an empty frame. Numbers are little-endian.
+//! Layout: magic, then frames of `length u32, crc32 u32, bytes`: the raft metadata first, then which parcels have
+//! happened (not in format 1), then the table's chunks, then an empty frame. Numbers are little-endian.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::Table;
 use leasehold_core::table::{Frozen, Restorer};
+use serde::de::DeserializeOwned;
 
+use super::entry::Origins;
 use super::types::SnapshotMeta;
 
 /// The first bytes of every snapshot file; the last one is the format of this framing.
-const MAGIC: &[u8; 8] = b"LHSNAP\0\x01";
+const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
+/// The first format.
+const MAGIC_1: &[u8; 8] = b"LHSNAP\0\x01";
 /// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
 const CHUNK_LEN_MAX: u32 = 64 << 20;
 
@@ -28,13 +32,25 @@ pub struct SnapshotFile {
 }
 
 /// Writes a snapshot and removes the older ones.
-pub fn write(dir: &Path, meta: &SnapshotMeta, frozen: &Frozen) -> io::Result<SnapshotFile> {
-    place(dir, meta, |partial| write_file(partial, meta, frozen))
+pub fn write(
+    dir: &Path,
+    meta: &SnapshotMeta,
+    origins: &Origins,
+    frozen: &Frozen,
+) -> io::Result<SnapshotFile> {
+    place(dir, meta, |partial| write_file(partial, meta, origins, frozen))
+}
+
+/// A file for a snapshot that is coming from the leader. It is adopted, or removed.
+pub fn incoming(dir: &Path) -> io::Result<(PathBuf, File)> {
+    let path = dir.join(format!("incoming-{:016x}.partial", rand::random::<u64>()));
+    let file = File::create_new(&path)?;
+    Ok((path, file))
 }
 
 /// Takes a snapshot that came from elsewhere into this folder and removes the older ones.
 pub fn adopt(dir: &Path, meta: &SnapshotMeta, from: &Path) -> io::Result<SnapshotFile> {
-    if from.parent() == Some(dir) {
+    if from.parent() == Some(dir) && from.extension().is_some_and(|ending| ending == "snapshot") {
         keep_only(dir, from)?;
         return Ok(SnapshotFile { path: from.into() });
     }
@@ -64,10 +80,11 @@ fn place(
     result.map(|()| SnapshotFile { path })
 }
 
-fn write_file(path: &Path, meta: &SnapshotMeta, frozen: &Frozen) -> io::Result<()> {
+fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Frozen) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     file.write_all(MAGIC)?;
     write_frame(&mut file, &postcard::to_stdvec(meta).map_err(io::Error::other)?)?;
+    write_frame(&mut file, &postcard::to_stdvec(origins).map_err(io::Error::other)?)?;
     for chunk in frozen.chunks() {
         write_frame(&mut file, &chunk)?;
     }
@@ -82,9 +99,10 @@ fn write_frame(file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a snapshot whole.
-pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Table)> {
+pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Origins, Table)> {
     let mut reader = FrameReader::open(path)?;
-    let meta = reader.meta()?;
+    let meta = reader.value()?;
+    let origins = if reader.format == 1 { Origins::default() } else { reader.value()? };
     let mut restorer = Restorer::default();
     loop {
         let offset = reader.offset;
@@ -95,13 +113,13 @@ pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Table)> {
         restorer.push(chunk).map_err(|error| corrupt(path, offset, &error.to_string()))?;
     }
     let table = restorer.finish().map_err(|error| corrupt(path, reader.offset, &error.to_string()))?;
-    Ok((meta, table))
+    Ok((meta, origins, table))
 }
 
 /// The newest complete snapshot and what raft knows about it.
 pub fn newest(dir: &Path) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
     let Some(path) = files(dir, "snapshot")?.pop() else { return Ok(None) };
-    let meta = FrameReader::open(&path)?.meta()?;
+    let meta = FrameReader::open(&path)?.value()?;
     Ok(Some((meta, SnapshotFile { path })))
 }
 
@@ -140,6 +158,7 @@ fn files(dir: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
 struct FrameReader {
     path: PathBuf,
     file: BufReader<File>,
+    format: u8,
     offset: u64,
     buffer: Vec<u8>,
 }
@@ -149,13 +168,13 @@ impl FrameReader {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
         let mut magic = [0; 8];
         file.read_exact(&mut magic).map_err(|_| corrupt(path, 0, "it is shorter than its header"))?;
-        if &magic != MAGIC {
+        if ![MAGIC, MAGIC_1].contains(&&magic) {
             return Err(corrupt(path, 0, "it does not start as a snapshot of this version does"));
         }
-        Ok(Self { path: path.into(), file, offset: 8, buffer: Vec::new() })
+        Ok(Self { path: path.into(), file, format: magic[7], offset: 8, buffer: Vec::new() })
     }
 
-    fn meta(&mut self) -> io::Result<SnapshotMeta> {
+    fn value<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let (path, offset) = (self.path.clone(), self.offset);
         postcard::from_bytes(self.frame()?).map_err(|error| corrupt(&path, offset, &error.to_string()))
     }

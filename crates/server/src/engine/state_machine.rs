@@ -1,7 +1,7 @@
 //! The state machine: committed entries go into the table, outcomes and events come out.
 //!
-//! In:    entries from openraft, in log order. Out: outcomes to the proposer's callback, events to `publish.rs`,
-//!        snapshots to `snapshot_file.rs`.
+//! In:    entries from openraft, in log order. Out: outcomes to whoever waits on this node (`awaited.rs`), events to
+//!        `publish.rs`, snapshots to `snapshot_file.rs`.
 //! Never: decides about locks; that is the table's.
 
 use std::io;
@@ -17,6 +17,9 @@ use openraft::{EntryPayload, OptionalSend};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, oneshot};
 
+use super::awaited::Awaited;
+use super::clock::TableClock;
+use super::entry::{Origins, Parcel, Proposal};
 use super::snapshot_file::{self, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::publish::Publisher;
@@ -35,23 +38,74 @@ pub struct Shared {
     pub earliest_deadline_us: AtomicU64,
     /// Told when that moved to an earlier instant.
     pub deadline_moved: Notify,
+    /// The newest entry in the table; 0 before the first.
+    pub applied: AtomicU64,
+    /// Told when that has grown.
+    pub applied_moved: Notify,
+    /// The time that the table has come to.
+    pub clock: Arc<TableClock>,
+}
+
+impl Shared {
+    /// Waits until the table has this entry.
+    pub async fn wait_applied(&self, index: u64) {
+        loop {
+            let moved = self.applied_moved.notified();
+            if self.applied.load(Ordering::Acquire) >= index {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    fn note_applied(&self, log_id: Option<LogId>, now_us: u64) {
+        self.clock.observe(now_us);
+        self.applied.store(log_id.map_or(0, |id| id.index), Ordering::Release);
+        self.applied_moved.notify_waiters();
+    }
 }
 
 /// The table behind openraft's interface.
 pub struct StateMachine {
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
+    awaited: Arc<Awaited>,
     snapshot_dir: PathBuf,
     applied: Option<LogId>,
     membership: StoredMembership,
+    origins: Origins,
 }
 
 impl StateMachine {
     /// An empty table, and the folder where its snapshots are.
-    pub fn new(shared: Arc<Shared>, publisher: Arc<Publisher>, snapshot_dir: PathBuf) -> io::Result<Self> {
+    pub fn new(
+        shared: Arc<Shared>,
+        publisher: Arc<Publisher>,
+        awaited: Arc<Awaited>,
+        snapshot_dir: PathBuf,
+    ) -> io::Result<Self> {
         snapshot_file::clean(&snapshot_dir)?;
         shared.earliest_deadline_us.store(NO_DEADLINE, Ordering::Release);
-        Ok(Self { shared, publisher, snapshot_dir, applied: None, membership: StoredMembership::default() })
+        let (applied, membership, origins) = Default::default();
+        Ok(Self { shared, publisher, awaited, snapshot_dir, applied, membership, origins })
+    }
+
+    /// Applies what has not happened yet, and tells those who wait for it on this node.
+    fn apply_proposal(&mut self, index: u64, proposal: &Proposal) {
+        let origins = &mut self.origins;
+        let is_first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin));
+        let fresh: Vec<&Parcel> = proposal.parcels.iter().filter(is_first).collect();
+        let commands = fresh.iter().flat_map(|parcel| parcel.commands.iter());
+        let mut table = self.shared.table.write();
+        let applied = table.apply_all(proposal.stamp, commands);
+        Self::note_deadline(&self.shared, &table);
+        drop(table);
+        self.shared.note_applied(self.applied, proposal.stamp.now_us);
+        self.publisher.publish(index, &applied.events);
+        let mut outcomes = applied.outcomes.into_iter();
+        for parcel in fresh {
+            self.awaited.applied(parcel, &mut outcomes);
+        }
     }
 
     fn note_deadline(shared: &Shared, table: &Table) {
@@ -78,23 +132,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
             self.applied = Some(entry.log_id);
-            let mut outcomes = Vec::new();
             match entry.payload {
-                EntryPayload::Blank => {}
-                EntryPayload::Normal(batch) => {
-                    let mut table = self.shared.table.write();
-                    let applied = table.apply(&batch);
-                    Self::note_deadline(&self.shared, &table);
-                    drop(table);
-                    outcomes = applied.outcomes;
-                    self.publisher.publish(entry.log_id.index, &applied.events);
-                }
+                EntryPayload::Blank => self.shared.note_applied(self.applied, 0),
+                EntryPayload::Normal(proposal) => self.apply_proposal(entry.log_id.index, &proposal),
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    self.shared.note_applied(self.applied, 0);
                 }
             }
             if let Some(responder) = responder {
-                responder.send(outcomes);
+                responder.send(());
             }
         }
         Ok(())
@@ -103,20 +150,24 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
         let frozen = self.shared.table.read().freeze();
-        SnapshotBuilder { frozen: Arc::new(frozen), meta, dir: self.snapshot_dir.clone() }
+        let (origins, dir) = (self.origins.clone(), self.snapshot_dir.clone());
+        SnapshotBuilder { frozen: Arc::new(frozen), meta, origins, dir }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
         let (dir, of) = (self.snapshot_dir.clone(), meta.clone());
         let loaded = tokio::task::spawn_blocking(move || {
-            let (_, table) = snapshot_file::load(&snapshot.path)?;
+            let (_, origins, table) = snapshot_file::load(&snapshot.path)?;
             snapshot_file::adopt(&dir, &of, &snapshot.path)?;
-            Ok::<_, io::Error>(table)
+            Ok::<_, io::Error>((origins, table))
         });
-        let table = loaded.await.map_err(io::Error::other)??;
+        let (origins, table) = loaded.await.map_err(io::Error::other)??;
         Self::note_deadline(&self.shared, &table);
+        let now_us = table.clock().now_us;
         *self.shared.table.write() = table;
+        self.origins = origins;
         self.applied = meta.last_log_id;
+        self.shared.note_applied(self.applied, now_us);
         self.membership = meta.last_membership.clone();
         self.publisher.wake_all();
         Ok(())
@@ -132,6 +183,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 pub struct SnapshotBuilder {
     frozen: Arc<leasehold_core::table::Frozen>,
     meta: SnapshotMeta,
+    origins: Origins,
     dir: PathBuf,
 }
 
@@ -141,7 +193,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         loop {
             let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
-            match in_background(move || snapshot_file::write(&dir, &meta, &frozen)).await? {
+            let origins = self.origins.clone();
+            match in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await? {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.

@@ -5,21 +5,22 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Batch, Outcome};
 use openraft::RaftTypeConfig;
 use openraft::raft::responder::Responder;
+
+use super::entry::Proposal;
 
 /// One node's number in its cluster.
 pub type NodeId = u64;
 
-/// Leasehold's raft: entries are batches of commands, answers are their outcomes.
+/// Leasehold's raft: entries are parcels of commands. Their outcomes take another way (`awaited.rs`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 
 impl RaftTypeConfig for TypeConfig {
     // Entries are cloned into the log's cache, replication and apply: cheap, since it is one pointer.
-    type D = Arc<Batch>;
-    type R = Vec<Outcome>;
+    type D = Arc<Proposal>;
+    type R = ();
     type NodeId = NodeId;
     type Node = openraft::impls::BasicNode;
     type Term = u64;

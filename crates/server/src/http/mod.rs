@@ -4,6 +4,7 @@
 //! Never: knows about locks.
 
 pub mod basic;
+mod cluster;
 pub mod delivery;
 pub mod problem;
 pub mod query;

@@ -7,10 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
-use super::problem::{closing, method_not_allowed, not_found, problem};
+use super::cluster;
+use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
 use super::request::Connection;
 use super::server::App;
 use super::{Response, json, typed};
@@ -29,6 +30,72 @@ pub fn answer(
         let refusal =
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
         return Box::pin(std::future::ready(refusal));
+    }
+    if !app.engine.is_alone() && needs_barrier(&request) {
+        return Box::pin(after_barrier(app, connection, request));
+    }
+    dispatch(app, connection, request)
+}
+
+/// Whether the answer depends on what other nodes have acknowledged: whatever only reads, and the few changes that look
+/// before they act. (A change is ordered by the log, and its own node has applied it before it answers.)
+fn needs_barrier(request: &Request<Incoming>) -> bool {
+    let path = request.uri().path();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    match path {
+        "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" | "/metrics" | "/" => false,
+        _ if path.starts_with("/v1/cluster") => false,
+        _ if path.starts_with("/v1/dss/") => true,
+        // Locks are looked at before they are released or revoked.
+        _ => reads || (*request.method() == Method::DELETE && !path.starts_with("/v1/")),
+    }
+}
+
+/// Waits until this node's table is new enough, or says how old it may be where the client does not mind.
+async fn after_barrier(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    mut request: Request<Incoming>,
+) -> Response {
+    if take_stale(&mut request) {
+        let staleness = format!("{:.3}", app.engine.staleness().as_secs_f64());
+        let mut response = dispatch(app, connection, request).await;
+        if let Ok(staleness) = HeaderValue::from_str(&staleness) {
+            response.headers_mut().insert("leasehold-staleness", staleness);
+        }
+        return response;
+    }
+    match app.engine.barrier().await {
+        Ok(()) => dispatch(app, connection, request).await,
+        Err(error) => engine_problem(&error),
+    }
+}
+
+/// Takes `stale=true` out of the query, so that dialects need not know of it.
+fn take_stale(request: &mut Request<Incoming>) -> bool {
+    let uri = request.uri();
+    let Some(query) = uri.query().filter(|query| query.split('&').any(|pair| pair == "stale=true")) else {
+        return false;
+    };
+    let rest: Vec<&str> = query.split('&').filter(|pair| *pair != "stale=true").collect();
+    let target = match rest.is_empty() {
+        true => uri.path().to_string(),
+        false => format!("{}?{}", uri.path(), rest.join("&")),
+    };
+    match target.parse() {
+        Ok(target) => *request.uri_mut() = target,
+        Err(_) => return false,
+    }
+    true
+}
+
+fn dispatch(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    mut request: Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
+        take_stale(&mut request);
     }
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
@@ -51,6 +118,9 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Inco
     let path = request.uri().path();
     if path.starts_with("/v1/claims/") {
         return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/");
+    }
+    if path == "/v1/cluster" || path.starts_with("/v1/cluster/") {
+        return Box::pin(cluster::answer(&app, request)).await;
     }
     if let Some(rest) = path.strip_prefix("/v1/dss/") {
         let rest = rest.to_string();

@@ -22,7 +22,7 @@ use self::parse::{Ask, Caller, ListAsk, TYPES};
 use self::render::{Errno, Fate};
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
+use crate::http::problem::{self, method_not_allowed, not_found, problem};
 use crate::http::request::read_body;
 use crate::http::server::App;
 
@@ -263,4 +263,13 @@ fn unexpected(outcome: &Outcome) -> Response {
         "bug",
         "the answer can't be rendered; the change may have happened",
     )
+}
+
+/// Callers of this dialect take 503 for "nothing happened"; where that is not known it is 504.
+pub(super) fn engine_problem(error: &EngineError) -> Response {
+    let mut response = problem::engine_problem(error);
+    if *error == EngineError::Unknown {
+        *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+    }
+    response
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use leasehold_core::{Command, Ending, Guard, Outcome, Rejection, Table, Target, View};
 
+use super::engine_problem;
 use super::parse::Ask;
 use super::render::{Errno, Fate};
 use super::{settled, too_long};
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
-use crate::http::problem::engine_problem;
 use crate::http::server::App;
 
 /// How often a lock may change hands between the look and the unlock before it counts as gone.

@@ -79,7 +79,10 @@ async fn read(
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
     let wanted = parse::wanted(&body)?;
     let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
-    Ok((url.into(), wanted.into_claim(resource, connection.client(&head.headers))))
+    Ok((
+        url.into(),
+        wanted.into_claim(app.engine.passing_claim_id(), resource, connection.client(&head.headers)),
+    ))
 }
 
 /// 201, an empty body, and where the lock is.

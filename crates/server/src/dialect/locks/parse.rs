@@ -63,10 +63,10 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// The claim to be made. Title and wait go along as its data, so that they can be shown again.
-    pub(super) fn into_claim(self, resource: Arc<str>, owner: Arc<str>) -> NewClaim {
+    pub(super) fn into_claim(self, id: ClaimId, resource: Arc<str>, owner: Arc<str>) -> NewClaim {
         let data = json!({ "title": self.title, "wait": seconds(self.wait_us) });
         NewClaim {
-            id: ClaimId::from_u128(rand::random()),
+            id,
             resource,
             owner,
             ttl_us: Some(self.lifetime_us),

@@ -163,21 +163,32 @@ fn submit_take_back(engine: Arc<Engine>, id: ClaimId, reason: &'static str) {
     });
 }
 
-/// Withdraws the waiting requests of a process that is no more: their connections ended with it.
+/// Withdraws the waiting requests of this node's last process: their connections ended with it.
 ///
-/// Only requests that stand open give up after a while, so a waiting claim with a deadline is one of them. This
-/// holds for a cluster of one, where every connection was to this node.
-pub async fn withdraw_orphans(engine: &Engine) -> Result<u64, EngineError> {
-    let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
-    let mut page = ListPage::new(0, usize::MAX);
-    while !page.done {
-        engine.read(|table, now_us| table.list(&filter, &mut page, now_us, 4096));
+/// Only requests that stand open give up after a while, so a waiting claim with a deadline is one of them; and the
+/// id of each tells on which node it was made, and by which of its processes.
+pub async fn withdraw_orphans(engine: Arc<Engine>) {
+    let withdrawn = async {
+        engine.barrier().await?;
+        let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
+        let mut page = ListPage::new(0, usize::MAX);
+        while !page.done {
+            engine.read(|table, now_us| table.list(&filter, &mut page, now_us, 4096));
+        }
+        let is_orphan =
+            |view: &&View| view.claim.deadline_us().is_some() && engine.is_of_earlier_run(view.claim.id);
+        let orphans = page.views.iter().filter(is_orphan);
+        let commands: Vec<_> = orphans
+            .map(|view| take_back(view.claim.id, "the server was started anew while it waited"))
+            .collect();
+        for chunk in commands.chunks(1000) {
+            engine.submit_many(chunk.to_vec()).await?;
+        }
+        Ok::<_, EngineError>(commands.len())
+    };
+    match withdrawn.await {
+        Ok(0) => {}
+        Ok(orphans) => tracing::info!(orphans, "lock requests of the last run were withdrawn"),
+        Err(error) => tracing::warn!(%error, "lock requests of the last run could not be withdrawn"),
     }
-    let orphans = page.views.iter().filter(|view| view.claim.deadline_us().is_some());
-    let commands: Vec<_> =
-        orphans.map(|view| take_back(view.claim.id, "the server was started anew while it waited")).collect();
-    for chunk in commands.chunks(1000) {
-        engine.submit_many(chunk.to_vec()).await?;
-    }
-    Ok(commands.len() as u64)
 }

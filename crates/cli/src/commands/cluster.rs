@@ -1,0 +1,184 @@
+//! `leasehold cluster`: how the nodes are, and who belongs to them.
+//!
+//! In:    a node's URL. Out: a table for people or JSON for programs; exit code 1 if a change was refused.
+//! Never: talks to the peer port: everything goes through the service's own API, on any node.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+/// Long enough for a node that joins to copy the table.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// The nodes of a cluster.
+#[derive(clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// URL of any node
+    #[arg(
+        long,
+        env = "LEASEHOLD_ADDR",
+        default_value = "http://127.0.0.1:4080",
+        value_name = "URL",
+        global = true
+    )]
+    addr: String,
+    /// Administrator, as user:password
+    #[arg(
+        long,
+        env = "LEASEHOLD_ADMIN",
+        value_name = "USER:PASSWORD",
+        hide_env_values = true,
+        global = true
+    )]
+    admin: Option<String>,
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum ClusterCommand {
+    /// Show the nodes: role, term, log, lag, last contact
+    Status {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        /// Also a fingerprint of each node's table: equal after equal entries
+        #[arg(long)]
+        digest: bool,
+    },
+    /// Let a node in that runs with an empty data directory
+    Add {
+        /// Its number
+        id: u64,
+        /// Where its peers reach it, HOST:PORT
+        address: String,
+    },
+    /// Take a node out
+    Remove {
+        /// Its number
+        id: u64,
+    },
+    /// Have a node lead
+    Transfer {
+        /// Its number
+        id: u64,
+    },
+}
+
+pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(carry_out(args))
+}
+
+async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
+    let api = Api { addr: args.addr.trim_end_matches('/').into(), admin: args.admin };
+    match args.command {
+        ClusterCommand::Status { json, digest } => {
+            let query = if digest { "?digest=true" } else { "" };
+            let text = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
+            let status: Value = serde_json::from_str(&text).context("the server's answer is no JSON")?;
+            print(&if json { format!("{status:#}\n") } else { table(&status) });
+        }
+        ClusterCommand::Add { id, address } => {
+            api.ask(Method::POST, "/v1/cluster/nodes", Some(json!({ "id": id, "address": address }))).await?;
+            print(&format!("node {id} belongs to the cluster\n"));
+        }
+        ClusterCommand::Remove { id } => {
+            api.ask(Method::DELETE, &format!("/v1/cluster/nodes/{id}"), None).await?;
+            print(&format!("node {id} is out; it can be stopped\n"));
+        }
+        ClusterCommand::Transfer { id } => {
+            api.ask(Method::POST, "/v1/cluster/leader", Some(json!({ "id": id }))).await?;
+            print(&format!("node {id} leads\n"));
+        }
+    }
+    Ok(())
+}
+
+struct Api {
+    addr: String,
+    admin: Option<String>,
+}
+
+impl Api {
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<String> {
+        let uri: Uri = format!("{}{path}", self.addr).parse().context("the server's URL can't be used")?;
+        let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(admin) = &self.admin {
+            request = request.header("authorization", format!("Basic {}", BASE64_STANDARD.encode(admin)));
+        }
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let asked = client.request(request.body(Full::from(body))?);
+        let response =
+            tokio::time::timeout(PATIENCE, asked).await.context("the server did not answer in time")?;
+        let response = response.with_context(|| format!("can't reach {}", self.addr))?;
+        let status = response.status();
+        let text = String::from_utf8_lossy(&response.into_body().collect().await?.to_bytes()).into_owned();
+        if !status.is_success() {
+            let detail = serde_json::from_str::<Value>(&text).ok();
+            let detail =
+                detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
+            match status {
+                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD)"),
+                _ => bail!("{status}: {detail}"),
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// The nodes as a table.
+fn table(status: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::Null => "-".to_string(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let header =
+        ["NODE", "ROLE", "LOG", "APPLIED", "LAG", "LAST CONTACT", "PEERS REACH IT AT", "URL", "VERSION"];
+    let mut rows = vec![header.map(String::from).to_vec()];
+    for node in status["nodes"].as_array().into_iter().flatten() {
+        let contact = node["last_contact_ms"].as_u64().map_or("-".into(), |ms| format!("{ms} ms ago"));
+        let role = match node["voter"].as_bool() {
+            Some(false) => format!("{} (no vote)", text(&node["role"])),
+            _ => text(&node["role"]),
+        };
+        rows.push(vec![
+            text(&node["id"]),
+            role,
+            text(&node["log"]),
+            text(&node["applied"]),
+            text(&node["lag"]),
+            contact,
+            text(&node["address"]),
+            text(&node["url"]),
+            text(&node["version"]),
+        ]);
+        if let Some(digest) = node["digest"].as_str() {
+            rows.push(vec![String::new(), format!("{digest} after entry {}", node["digest_at"])]);
+        }
+    }
+    let widths: Vec<usize> = (0..header.len())
+        .map(|column| rows.iter().filter(|row| row.len() == header.len()).map(|row| row[column].len()).max())
+        .map(Option::unwrap_or_default)
+        .collect();
+    let mut out = format!("term {}, leader {}\n", status["term"], text(&status["leader"]));
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", line.trim_end()).ok();
+    }
+    out
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+fn print(text: &str) {
+    print!("{text}");
+}

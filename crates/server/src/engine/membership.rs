@@ -1,0 +1,306 @@
+//! Who belongs to the cluster: nodes come, go and are replaced while it works.
+//!
+//! In:    an operator's change, or a node without data that asks to be let in. Out: openraft's membership, changed by the
+//!        leader, one change at a time.
+//! Never: lets a node without data vote before the others have agreed to forget what it promised: it is taken out of the
+//!        members first, and comes back as one that only learns until it has the whole log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::{BasicNode, ChangeMembers};
+use serde::{Deserialize, Serialize};
+
+use super::leadership::Role;
+use super::peer::{Answer, Ask};
+use super::types::NodeId;
+use super::{ClusterConfig, Engine};
+
+/// Between two attempts to be let in.
+const TRY_AGAIN: Duration = Duration::from_millis(300);
+/// How long a transfer of leadership may take.
+const TRANSFER_MAX: Duration = Duration::from_secs(5);
+
+/// What an operator can change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Let a node in; it has to be running, without data.
+    Add {
+        /// Its number.
+        id: NodeId,
+        /// Where its peers reach it.
+        address: String,
+    },
+    /// Take a node out.
+    Remove {
+        /// Its number.
+        id: NodeId,
+    },
+    /// Have this node lead.
+    Transfer {
+        /// Its number.
+        to: NodeId,
+    },
+    /// A member has another address.
+    Move {
+        /// Its number.
+        id: NodeId,
+        /// Where its peers reach it now.
+        address: String,
+    },
+}
+
+/// Why a change did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Only a leader changes members, and there is none.
+    #[error("no node leads now: try again when a majority of the nodes is up")]
+    NotLeader,
+    /// It would be wrong.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn refused(why: impl ToString) -> ChangeError {
+    ChangeError::Refused(why.to_string())
+}
+
+impl Engine {
+    /// All members: where they are, and whether they vote.
+    pub fn members(&self) -> BTreeMap<NodeId, (String, bool)> {
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = &metrics.membership_config;
+        let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
+        membership.nodes().map(|(id, node)| (*id, (node.addr.clone(), voters.contains(id)))).collect()
+    }
+
+    pub(super) fn address_of(&self, id: NodeId) -> Option<String> {
+        self.members().remove(&id).map(|(address, _)| address)
+    }
+
+    /// Makes a change, here or where the leader is.
+    pub async fn change_members(self: &Arc<Self>, change: Change) -> Result<(), ChangeError> {
+        match self.change_here(&change).await {
+            Err(ChangeError::NotLeader) => {}
+            done => return done,
+        }
+        let leader = self.known_leader().filter(|leader| *leader != self.node_id());
+        let Some(leader) = leader else { return Err(ChangeError::NotLeader) };
+        match self.peers.ask(leader, &Ask::Change(change)).await {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Rejected(why)) => Err(refused(why)),
+            Ok(_) => Err(ChangeError::NotLeader),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Makes a change if this node leads.
+    pub(super) async fn change_here(self: &Arc<Self>, change: &Change) -> Result<(), ChangeError> {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return Err(ChangeError::NotLeader);
+        }
+        tracing::info!(?change, "a change of the members begins");
+        match change {
+            Change::Add { id, address } => match self.members().get(id) {
+                Some((_, true)) => Ok(()),
+                _ => {
+                    self.admit(*id, address).await?;
+                    self.promote(*id, address).await
+                }
+            },
+            Change::Remove { id } => self.remove(*id).await,
+            Change::Transfer { to } => self.transfer(*to).await,
+            Change::Move { id, address } => {
+                let node = BTreeMap::from([(*id, BasicNode::new(address))]);
+                self.change(ChangeMembers::SetNodes(node)).await
+            }
+        }
+    }
+
+    async fn change(&self, change: ChangeMembers<NodeId, BasicNode>) -> Result<(), ChangeError> {
+        self.raft().change_membership(change, false).await.map(|_| ()).map_err(refused)
+    }
+
+    /// Lets a node without data in: from now on it gets the log, and does not vote yet.
+    pub(super) async fn admit(self: &Arc<Self>, id: NodeId, address: &str) -> Result<(), ChangeError> {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return Err(ChangeError::NotLeader);
+        }
+        if id == self.node_id() {
+            return Err(refused(format!("node {id} leads: two nodes have the same number")));
+        }
+        let _one_at_a_time = self.changing.lock().await;
+        match self.members().get(&id) {
+            Some((_, true)) => {
+                tracing::warn!(
+                    id,
+                    "a voter has come back without its data: it is taken out, and comes in anew"
+                );
+                self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await?;
+            }
+            Some((_, false)) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await?,
+            None => {}
+        }
+        match self.peers.ask_at(address, &Ask::Welcome).await {
+            Ok(Answer::Done) => {}
+            _ => {
+                return Err(refused(format!(
+                    "node {id} does not answer at {address}: start it first, with an empty data directory, --node-id \
+                     {id} and the cluster's secret"
+                )));
+            }
+        }
+        let added = self.raft().add_learner(id, BasicNode::new(address), false).await;
+        added.map_err(refused)?;
+        tracing::info!(id, address, "a node was let in; it votes as soon as it has the log");
+        let (engine, address) = (self.clone(), address.to_string());
+        self.thread.spawn(async move {
+            if let Err(error) = engine.promote(id, &address).await {
+                tracing::warn!(id, %error, "a node that was let in could not be made a voter");
+            }
+        });
+        Ok(())
+    }
+
+    /// Makes a voter of a node, once it has the log.
+    async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
+        let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
+        caught_up.map_err(refused)?;
+        let _one_at_a_time = self.changing.lock().await;
+        if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
+            return Ok(());
+        }
+        let voters = BTreeSet::from([id]);
+        self.raft().change_membership(ChangeMembers::AddVoterIds(voters), true).await.map_err(refused)?;
+        tracing::info!(id, "a node votes");
+        Ok(())
+    }
+
+    async fn remove(&self, id: NodeId) -> Result<(), ChangeError> {
+        let _one_at_a_time = self.changing.lock().await;
+        let members = self.members();
+        let voters = members.values().filter(|(_, voter)| *voter).count();
+        match members.get(&id) {
+            None => Err(refused(format!("node {id} is not a member"))),
+            Some((_, true)) if voters == 1 => Err(refused("the last node of a cluster can't be removed")),
+            Some((_, true)) => self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await,
+            Some((_, false)) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await,
+        }
+    }
+
+    /// Hands leadership to another node, and returns when it leads.
+    pub(super) async fn transfer(&self, to: NodeId) -> Result<(), ChangeError> {
+        if to == self.node_id() {
+            return Ok(());
+        }
+        match self.members().get(&to) {
+            Some((_, true)) => {}
+            Some((_, false)) => return Err(refused(format!("node {to} does not vote yet"))),
+            None => return Err(refused(format!("node {to} is not a member"))),
+        }
+        self.raft().trigger().transfer_leader(to).await.map_err(refused)?;
+        let mut server = self.raft().server_metrics();
+        let changed = async {
+            while server.borrow_watched().current_leader != Some(to) {
+                if server.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let waited = tokio::time::timeout(TRANSFER_MAX, changed).await;
+        waited.map_err(|_| refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
+    }
+
+    /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
+    pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig) {
+        if self.raft().is_initialized().await.unwrap_or(false) {
+            self.open();
+            return self.announce_address(&cluster.advertise).await;
+        }
+        let me = cluster.node;
+        let others: Vec<&String> =
+            cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
+        let seeds: Vec<&String> = others.iter().copied().chain(&cluster.join).collect();
+        let mut told = false;
+        while !self.is_admitted() {
+            let mut fresh = 0;
+            let mut at_work = None;
+            for seed in &seeds {
+                match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
+                    Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(*seed),
+                    Ok(Answer::Status(_)) => fresh += 1,
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
+                }
+            }
+            match at_work {
+                Some(seed) => self.ask_to_join(seed, me, &cluster.advertise).await,
+                None if cluster.join.is_none()
+                    && fresh == others.len()
+                    && cluster.peers.contains_key(&me) =>
+                {
+                    self.open();
+                    if cluster.peers.keys().next() == Some(&me) {
+                        self.found(&cluster.peers).await;
+                    }
+                }
+                None => {}
+            }
+            if !told && !self.is_admitted() {
+                told = true;
+                tracing::info!(
+                    "waiting for the other nodes: a new cluster begins when all its members have met"
+                );
+            }
+            if !self.is_admitted() {
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+
+    /// Begins a new cluster.
+    async fn found(&self, peers: &BTreeMap<NodeId, String>) {
+        let members: BTreeMap<NodeId, BasicNode> =
+            peers.iter().map(|(id, address)| (*id, BasicNode::new(address))).collect();
+        match self.raft().initialize(members).await {
+            Ok(()) => tracing::info!(nodes = peers.len(), "a new cluster begins"),
+            Err(error) => {
+                tracing::warn!(%error, "the cluster could not be begun: perhaps another node was faster")
+            }
+        }
+    }
+
+    async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) {
+        let join = Ask::Join { id, address: address.into() };
+        let mut answer = self.peers.ask_at(seed, &join).await;
+        if let Ok(Answer::AskLeader(_, Some(leader))) = &answer {
+            let leader = leader.clone();
+            answer = self.peers.ask_at(&leader, &join).await;
+        }
+        match answer {
+            Ok(Answer::Rejected(why)) => tracing::warn!(%why, "this node was not let in"),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "this node could not ask to be let in"),
+        }
+    }
+
+    /// Tells the others where this node is now, if they think otherwise.
+    async fn announce_address(self: &Arc<Self>, address: &str) {
+        let id = self.node_id();
+        loop {
+            match self.address_of(id) {
+                Some(known) if known != address => {
+                    let change = Change::Move { id, address: address.into() };
+                    if let Err(error) = self.change_members(change).await {
+                        tracing::warn!(%error, known, address, "the others look for this node at its old address");
+                    }
+                }
+                _ => return,
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Making a connection to a peer, and the key to the door.
+//!
+//! In:    an address and a [`Lane`]. Out: a stream on which both ends know each other.
+//! Never: waits for ever.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::wire::Stream;
+use super::{Lane, handshake};
+use crate::engine::types::NodeId;
+
+/// How long it may take until both ends know each other.
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
+/// A shorter secret could be guessed from one overheard greeting.
+const SECRET_LEN_MIN: usize = 16;
+
+/// What all nodes of a cluster know and nobody else.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// A secret of at least 16 characters.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.len() < SECRET_LEN_MIN {
+            return Err(format!(
+                "the cluster secret has {} characters and needs at least {SECRET_LEN_MIN}: make one with \
+                 `openssl rand -hex 32`",
+                text.len()
+            ));
+        }
+        Ok(Self(text.as_bytes().into()))
+    }
+
+    /// One that keeps everybody out, for a node that is alone.
+    pub(in crate::engine) fn nobody_knows() -> Self {
+        Self(Arc::new(rand::random::<[u8; 32]>()))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Certificates for connections between nodes: each end shows one, each end checks the other's.
+#[derive(Clone)]
+pub struct PeerTls {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+}
+
+impl fmt::Debug for PeerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PeerTls(..)")
+    }
+}
+
+impl PeerTls {
+    /// Reads this node's certificate and key, and the authority that signed those of all nodes.
+    pub fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Self, String> {
+        let named = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
+        let certs = |path: &Path| -> Result<Vec<CertificateDer<'static>>, String> {
+            let found = CertificateDer::pem_file_iter(path).map_err(|error| named(path, &error))?;
+            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| named(path, &error))?;
+            if found.is_empty() {
+                return Err(named(path, &"there is no certificate in it"));
+            }
+            Ok(found)
+        };
+        let mut roots = RootCertStore::empty();
+        for authority in certs(ca)? {
+            roots.add(authority).map_err(|error| named(ca, &error))?;
+        }
+        let roots = Arc::new(roots);
+        let chain = certs(cert)?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, &error))?;
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots.clone())
+            .with_client_auth_cert(chain.clone(), private.clone_key())
+            .map_err(|error| named(cert, &error))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(verifier.map_err(|error| named(ca, &error))?)
+            .with_single_cert(chain, private)
+            .map_err(|error| named(cert, &error))?;
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(client)),
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+        })
+    }
+}
+
+/// How this node introduces itself, and checks others.
+#[derive(Debug)]
+pub(in crate::engine) struct Door {
+    pub(super) node: NodeId,
+    pub(super) secret: Secret,
+    pub(super) tls: Option<PeerTls>,
+}
+
+impl Door {
+    pub(in crate::engine) fn new(node: NodeId, secret: Secret, tls: Option<PeerTls>) -> Self {
+        Self { node, secret, tls }
+    }
+
+    /// Calls a peer. With `expected`, whoever else answers at that address is not talked to.
+    pub(super) async fn call(
+        &self,
+        address: &str,
+        expected: Option<NodeId>,
+        lane: Lane,
+    ) -> io::Result<Stream> {
+        let call = async {
+            let tcp = TcpStream::connect(address).await?;
+            tcp.set_nodelay(true)?;
+            let mut stream: Stream = match &self.tls {
+                None => Box::new(tcp),
+                Some(tls) => {
+                    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                    let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
+                    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+                    Box::new(tls.connector.connect(name, tcp).await?)
+                }
+            };
+            let node = handshake::call(&mut stream, &self.secret, self.node, lane).await?;
+            match expected {
+                Some(expected) if expected != node => {
+                    Err(io::Error::other(format!("node {node} answers there, not node {expected}")))
+                }
+                _ => Ok(stream),
+            }
+        };
+        tokio::time::timeout(HANDSHAKE_MAX, call).await?
+    }
+
+    /// Lets a caller in, if it is one of us.
+    pub(super) async fn answer(&self, tcp: TcpStream) -> io::Result<(Stream, NodeId, Lane)> {
+        let answer = async {
+            tcp.set_nodelay(true)?;
+            let mut stream: Stream = match &self.tls {
+                None => Box::new(tcp),
+                Some(tls) => Box::new(tls.acceptor.accept(tcp).await?),
+            };
+            let (node, lane) = handshake::answer(&mut stream, &self.secret, self.node).await?;
+            Ok((stream, node, lane))
+        };
+        tokio::time::timeout(HANDSHAKE_MAX, answer).await?
+    }
+}

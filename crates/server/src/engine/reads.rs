@@ -1,0 +1,91 @@
+//! The read barrier: after it, this node's table knows everything that was acknowledged anywhere before it.
+//!
+//! In:    reads that wait. Out: the moment at which they may look; one question to the majority serves all that wait.
+//! Never: trusts a clock: the leader asks a majority whether it still leads.
+
+use std::time::Duration;
+
+use openraft::raft::ReadPolicy;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::leadership::Role;
+use super::peer::{Answer, Ask};
+use super::{Engine, EngineError};
+
+/// How long this node may take to catch up with its leader before it asks anew who leads.
+const APPLY_MAX: Duration = Duration::from_secs(2);
+
+type Waiting = oneshot::Sender<Result<(), EngineError>>;
+
+/// Reads that wait for the next barrier.
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    waiting: Mutex<Vec<Waiting>>,
+    wake: Notify,
+}
+
+impl Engine {
+    /// Whether this node is all there is: every read of its table is as new as any answer.
+    pub fn is_alone(&self) -> bool {
+        self.leadership.is_alone()
+    }
+
+    /// Returns when this node's table has everything that was acknowledged before the call, by any node.
+    pub async fn barrier(&self) -> Result<(), EngineError> {
+        // A cluster of one acknowledges what its own table has applied.
+        if self.is_alone() {
+            return Ok(());
+        }
+        let (reply, passed) = oneshot::channel();
+        self.barrier.waiting.lock().push(reply);
+        self.barrier.wake.notify_one();
+        passed.await.unwrap_or(Err(EngineError::Stopping))
+    }
+
+    /// Serves the reads that wait, all with one question, for ever.
+    pub(super) async fn serve_barriers(self: std::sync::Arc<Self>) {
+        loop {
+            self.barrier.wake.notified().await;
+            let waiting = std::mem::take(&mut *self.barrier.waiting.lock());
+            if waiting.is_empty() {
+                continue;
+            }
+            let passed = self.pass().await;
+            waiting.into_iter().for_each(|reply| drop(reply.send(passed.clone())));
+        }
+    }
+
+    async fn pass(&self) -> Result<(), EngineError> {
+        loop {
+            let passed = match self.leadership.role() {
+                Role::Gone => return Err(EngineError::NotLeader),
+                Role::None => None,
+                Role::Leads { .. } => self.leader_barrier().await.ok(),
+                Role::Follows { leader } => match self.peers.ask(leader, &Ask::Barrier).await {
+                    Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
+                    _ => None,
+                },
+            };
+            if let Some((index, now_us)) = passed
+                && tokio::time::timeout(APPLY_MAX, self.shared.wait_applied(index)).await.is_ok()
+            {
+                self.clock.observe(now_us);
+                return Ok(());
+            }
+            let changed = self.leadership.reader.notified();
+            tokio::time::timeout(Duration::from_millis(20), changed).await.ok();
+        }
+    }
+
+    /// On the leader: the newest entry that may have been acknowledged, and the table's time, once a majority has
+    /// confirmed that it still leads.
+    pub(super) async fn leader_barrier(&self) -> Result<(u64, u64), EngineError> {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return Err(EngineError::NotLeader);
+        }
+        let read = self.raft().ensure_linearizable(ReadPolicy::ReadIndex).await;
+        let read = read.map_err(|_| EngineError::NotLeader)?;
+        Ok((read.index(), self.clock.now_us()))
+    }
+}
