@@ -19,7 +19,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the service
-    Serve(commands::serve::ServeArgs),
+    Serve(Box<commands::serve::ServeArgs>),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
     Bench(commands::bench::BenchArgs),
     /// Look at the nodes of a cluster, and change who belongs to it
@@ -31,7 +31,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(args) => commands::serve::run(args),
+        Command::Serve(args) => commands::serve::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Cluster(args) => commands::cluster::run(args),
         Command::Dss(command) => commands::dss::run(command),

@@ -124,10 +124,10 @@ impl Watch {
             let seen = self.look();
             if known != (seen.leader, seen.term) && seen.leader.is_some() {
                 known = (seen.leader, seen.term);
-                self.know_members();
                 self.awaited.send_all_again();
                 tracing::info!(leader = ?seen.leader, term = seen.term, "there is a leader");
             }
+            self.know_members();
             let role = self.role(&seen).await;
             match role {
                 Role::Leads { .. } => self.clock.pulse(),

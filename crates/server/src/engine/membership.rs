@@ -63,7 +63,7 @@ pub enum ChangeError {
     Refused(String),
 }
 
-fn refused(why: impl ToString) -> ChangeError {
+fn refused(why: impl std::fmt::Display) -> ChangeError {
     ChangeError::Refused(why.to_string())
 }
 
@@ -268,7 +268,7 @@ impl Engine {
         match self.raft().initialize(members).await {
             Ok(()) => tracing::info!(nodes = peers.len(), "a new cluster begins"),
             Err(error) => {
-                tracing::warn!(%error, "the cluster could not be begun: perhaps another node was faster")
+                tracing::warn!(%error, "the cluster could not be begun: perhaps another node was faster");
             }
         }
     }

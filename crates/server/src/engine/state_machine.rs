@@ -99,8 +99,9 @@ impl StateMachine {
         let mut table = self.shared.table.write();
         let applied = table.apply_all(proposal.stamp, commands);
         Self::note_deadline(&self.shared, &table);
-        drop(table);
+        // Still under the lock: whoever sees the table sees which entry it is of.
         self.shared.note_applied(self.applied, proposal.stamp.now_us);
+        drop(table);
         self.publisher.publish(index, &applied.events);
         let mut outcomes = applied.outcomes.into_iter();
         for parcel in fresh {
@@ -164,10 +165,13 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let (origins, table) = loaded.await.map_err(io::Error::other)??;
         Self::note_deadline(&self.shared, &table);
         let now_us = table.clock().now_us;
-        *self.shared.table.write() = table;
         self.origins = origins;
         self.applied = meta.last_log_id;
-        self.shared.note_applied(self.applied, now_us);
+        {
+            let mut current = self.shared.table.write();
+            *current = table;
+            self.shared.note_applied(self.applied, now_us);
+        }
         self.membership = meta.last_membership.clone();
         self.publisher.wake_all();
         Ok(())
