@@ -24,6 +24,10 @@ enum Command {
     Bench(commands::bench::BenchArgs),
     /// Look at the nodes of a cluster, and change who belongs to it
     Cluster(commands::cluster::ClusterArgs),
+    /// Save the table of a running service as one file
+    Backup(commands::backup::BackupArgs),
+    /// Make a data directory out of a backup
+    Restore(commands::backup::RestoreArgs),
     /// Look after typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Cluster(args) => commands::cluster::run(args),
+        Command::Backup(args) => commands::backup::backup(args),
+        Command::Restore(args) => commands::backup::restore(&args),
         Command::Dss(command) => commands::dss::run(command),
     };
     match result {

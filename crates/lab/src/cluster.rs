@@ -53,8 +53,17 @@ fn free_port() -> anyhow::Result<SocketAddr> {
 }
 
 impl Cluster {
-    /// So many nodes, all with these flags, up and with a leader.
+    /// The same with certificates: the proxies, which read who calls, step aside.
+    pub fn start_encrypted(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
+        Self::begin(binary, count, args, false)
+    }
+
+    /// So many nodes, all with these flags (`{id}` in them is a node's number), up and with a leader.
     pub fn start(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
+        Self::begin(binary, count, args, true)
+    }
+
+    fn begin(binary: &Path, count: u64, args: &[&str], proxies: bool) -> anyhow::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("leasehold-lab-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
@@ -64,6 +73,10 @@ impl Cluster {
         let mut cluster = Self { binary: binary.into(), dir, network, args, peers, nodes };
         for id in 1..=count {
             cluster.place(id)?;
+            if !proxies {
+                let node = cluster.node_mut(id)?;
+                node.advertised = node.peer_listen;
+            }
         }
         let peers = cluster.nodes.iter().map(|(id, node)| format!("{id}={}", node.advertised));
         cluster.peers = peers.collect::<Vec<_>>().join(",");
@@ -104,7 +117,7 @@ impl Cluster {
             .args(["--peer-listen", &node.peer_listen.to_string()])
             .args(["--peer-advertise", &node.advertised.to_string(), "--data"])
             .arg(data)
-            .args(args)
+            .args(args.iter().map(|arg| arg.replace("{id}", &id.to_string())))
             .args(&node.extra)
             .env("LEASEHOLD_CLUSTER_SECRET", SECRET)
             .stdin(Stdio::null())

@@ -41,13 +41,14 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many clients over so many resources, each asking a random one of these nodes.
+    /// So many clients over so many resources, spread over these nodes.
     pub fn start(nodes: &[SocketAddr], clients: u64, resources: u64) -> Self {
         let (stop, done, odd): (Arc<AtomicBool>, Arc<AtomicU64>, Arc<std::sync::Mutex<Vec<String>>>) =
             Default::default();
         let spawn = |number| {
             let client = Client {
                 nodes: nodes.to_vec(),
+                place: number as usize % nodes.len(),
                 random: 0x9e37_79b9_7f4a_7c15 ^ (number + 1),
                 number,
                 resources,
@@ -79,6 +80,7 @@ impl Workload {
 
 struct Client {
     nodes: Vec<SocketAddr>,
+    place: usize,
     random: u64,
     number: u64,
     resources: u64,
@@ -108,7 +110,7 @@ impl Client {
         let body = format!("{{\"resource\": \"{resource}\", \"ttl\": 60}}");
         let claim = loop {
             let reply =
-                self.send("POST", "/v1/claims/?wait=5", &[("Idempotency-Key", key)], &body, &[200, 201, 202]);
+                self.send("POST", "/v1/claims/?wait=2", &[("Idempotency-Key", key)], &body, &[200, 201, 202]);
             match reply {
                 Some(reply) if reply.status == 201 => break reply.json(),
                 // Still waiting. When asked to stop, the claim is taken back, so that others can finish.
@@ -152,9 +154,8 @@ impl Client {
     ) -> Option<Reply> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(120) {
-            let place = self.roll(self.nodes.len() as u64) as usize;
-            let node = self.nodes[place];
-            match request_with(node, method, path, headers, body, Duration::from_secs(15)) {
+            let node = self.nodes[self.place];
+            match request_with(node, method, path, headers, body, Duration::from_secs(5)) {
                 Ok(reply) if good.contains(&reply.status) => return Some(reply),
                 Ok(reply) if reply.status == 503 => {}
                 Ok(reply) => {
@@ -163,6 +164,8 @@ impl Client {
                 }
                 Err(_) => {}
             }
+            // As a sensible client does: stay with a node that answers, and leave one that does not.
+            self.place = (self.place + 1) % self.nodes.len();
             thread::sleep(Duration::from_millis(20));
         }
         None

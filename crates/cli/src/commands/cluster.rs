@@ -4,14 +4,16 @@
 //! Never: talks to the peer port: everything goes through the service's own API, on any node.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use leasehold_server::engine::recovery;
 use serde_json::{Value, json};
 
 /// Long enough for a node that joins to copy the table.
@@ -20,6 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// The nodes of a cluster.
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+/// How to reach the service.
+#[derive(clap::Args)]
+pub(crate) struct ApiArgs {
     /// URL of any node
     #[arg(
         long,
@@ -38,8 +49,6 @@ pub(crate) struct ClusterArgs {
         global = true
     )]
     admin: Option<String>,
-    #[command(subcommand)]
-    command: ClusterCommand,
 }
 
 #[derive(clap::Subcommand)]
@@ -70,6 +79,15 @@ enum ClusterCommand {
         /// Its number
         id: u64,
     },
+    /// A majority is lost for good: begin anew with what one stopped node has (see docs/operations.md)
+    Recover {
+        /// The data directory of that node
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Yes, it is, and what only the others knew is given up
+        #[arg(long)]
+        majority_is_lost: bool,
+    },
 }
 
 pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
@@ -77,12 +95,16 @@ pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
-    let api = Api { addr: args.addr.trim_end_matches('/').into(), admin: args.admin };
+    if let ClusterCommand::Recover { data, majority_is_lost } = &args.command {
+        return recover(data, *majority_is_lost).await;
+    }
+    let api = Api::new(args.api);
     match args.command {
+        ClusterCommand::Recover { .. } => {}
         ClusterCommand::Status { json, digest } => {
             let query = if digest { "?digest=true" } else { "" };
-            let text = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
-            let status: Value = serde_json::from_str(&text).context("the server's answer is no JSON")?;
+            let answer = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
+            let status: Value = serde_json::from_slice(&answer).context("the server's answer is no JSON")?;
             print(&if json { format!("{status:#}\n") } else { table(&status) });
         }
         ClusterCommand::Add { id, address } => {
@@ -101,13 +123,45 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Api {
+/// Begins a cluster anew with what one node has.
+async fn recover(data: &Path, majority_is_lost: bool) -> anyhow::Result<()> {
+    ensure!(
+        majority_is_lost,
+        "this gives up whatever the other nodes knew more than this one: claims that were granted there may be granted \
+         again. Bring a majority back instead if there is any way to. If there is none, stop every node, choose the one \
+         with the longest log, and say --majority-is-lost"
+    );
+    let recovered = recovery::recover(data).await?;
+    print(&format!(
+        "{} is the data of a cluster of one now: {} claims held or waiting, tokens go on from {}.\nStart that node, then \
+         start the others with EMPTY data directories and --join\n",
+        data.display(),
+        recovered.live,
+        recovered.last_token
+    ));
+    Ok(())
+}
+
+/// The service's API, as far as these commands need it.
+pub(crate) struct Api {
     addr: String,
     admin: Option<String>,
 }
 
 impl Api {
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<String> {
+    pub(crate) fn new(args: ApiArgs) -> Self {
+        // Several addresses may be given; any node will do.
+        let first = args.addr.split(',').next().unwrap_or_default().trim();
+        Self { addr: first.trim_end_matches('/').into(), admin: args.admin }
+    }
+
+    /// Asks; anything but success is an error that says what the server said.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> anyhow::Result<bytes::Bytes> {
         let uri: Uri = format!("{}{path}", self.addr).parse().context("the server's URL can't be used")?;
         let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
         let mut request = Request::builder().method(method).uri(uri);
@@ -120,8 +174,9 @@ impl Api {
             tokio::time::timeout(PATIENCE, asked).await.context("the server did not answer in time")?;
         let response = response.with_context(|| format!("can't reach {}", self.addr))?;
         let status = response.status();
-        let text = String::from_utf8_lossy(&response.into_body().collect().await?.to_bytes()).into_owned();
+        let answer = response.into_body().collect().await?.to_bytes();
         if !status.is_success() {
+            let text = String::from_utf8_lossy(&answer).into_owned();
             let detail = serde_json::from_str::<Value>(&text).ok();
             let detail =
                 detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
@@ -130,7 +185,7 @@ impl Api {
                 _ => bail!("{status}: {detail}"),
             }
         }
-        Ok(text)
+        Ok(answer)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::awaited::Awaited;
 use super::clock::TableClock;
-use super::peer::Peers;
+use super::peer::{Answer, Ask, Peers};
 use super::state_machine::Shared;
 use super::types::{NodeId, Raft};
 
@@ -46,6 +46,8 @@ pub(super) struct Leadership {
     role: Mutex<Role>,
     /// Whether this node leads, and is the only one that votes.
     alone: AtomicBool,
+    /// Whether the leader said, or did not say, that it can't take anything now: it may have lost its majority.
+    refused: AtomicBool,
     /// Told when the role has changed, and now and then while nobody leads.
     pub(super) changed: Notify,
     /// Told as well: the ticker.
@@ -56,8 +58,8 @@ pub(super) struct Leadership {
 
 impl Default for Leadership {
     fn default() -> Self {
-        let (alone, changed, ticker, reader) = Default::default();
-        Self { role: Mutex::new(Role::None), alone, changed, ticker, reader }
+        let (alone, refused, changed, ticker, reader) = Default::default();
+        Self { role: Mutex::new(Role::None), alone, refused, changed, ticker, reader }
     }
 }
 
@@ -79,6 +81,11 @@ impl Leadership {
     /// Whether this node is all there is: its own table is as new as any answer.
     pub(super) fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Acquire)
+    }
+
+    /// The leader was asked for something, and took it or did not.
+    pub(super) fn leader_took(&self, taken: bool) {
+        self.refused.store(!taken, Ordering::Release);
     }
 
     fn set(&self, role: Role, voters: usize) {
@@ -133,8 +140,11 @@ impl Watch {
                 Role::Leads { .. } => self.clock.pulse(),
                 _ => self.clock.follow(self.shared.table.read().clock().now_us),
             }
-            if matches!(role, Role::Leads { .. } | Role::Follows { .. }) {
+            let refused = self.is_refused(role).await;
+            if !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. }) {
                 well = Instant::now();
+                self.leadership.set(role, seen.voters);
+            } else if refused && well.elapsed() < self.patience.leaderless {
                 self.leadership.set(role, seen.voters);
             } else if well.elapsed() < self.patience.leaderless {
                 self.leadership.set(Role::None, seen.voters);
@@ -146,6 +156,17 @@ impl Watch {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// Whether a leader that refused something still can't be used: it is asked.
+    async fn is_refused(&self, role: Role) -> bool {
+        let Role::Follows { leader } = role else { return false };
+        if self.leadership.refused.load(Ordering::Acquire) {
+            let asked =
+                tokio::time::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
+            self.leadership.leader_took(matches!(asked, Ok(Ok(Answer::Barrier { .. }))));
+        }
+        self.leadership.refused.load(Ordering::Acquire)
     }
 
     /// Whoever leads has to be reached by those who follow it.

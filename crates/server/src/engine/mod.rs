@@ -21,7 +21,9 @@ pub mod log_store;
 pub mod membership;
 mod peer;
 mod propose;
+
 mod reads;
+pub mod recovery;
 mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;

@@ -310,12 +310,13 @@ impl Proposer {
         tokio::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
             match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.leadership.leader_took(true),
                 Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
                     self.awaited.refuse(&origin, &error);
                 }
                 Ok(Err(_)) | Err(_) => {
                     // Not the leader (any more), or not reached: by then there may be another one to ask.
+                    self.leadership.leader_took(false);
                     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                     self.awaited.send_again(&origin);
                 }

@@ -62,10 +62,15 @@ impl Engine {
                 Role::Gone => return Err(EngineError::NotLeader),
                 Role::None => None,
                 Role::Leads { .. } => self.leader_barrier().await.ok(),
-                Role::Follows { leader } => match self.peers.ask(leader, &Ask::Barrier).await {
-                    Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
-                    _ => None,
-                },
+                Role::Follows { leader } => {
+                    let asked = self.peers.ask(leader, &Ask::Barrier).await;
+                    let passed = match asked {
+                        Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
+                        _ => None,
+                    };
+                    self.leadership.leader_took(passed.is_some());
+                    passed
+                }
             };
             if let Some((index, now_us)) = passed
                 && tokio::time::timeout(APPLY_MAX, self.shared.wait_applied(index)).await.is_ok()

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::problem::{engine_problem, method_not_allowed, not_found, problem};
 use super::request::read_body;
 use super::server::App;
-use super::{Response, empty, json};
+use super::{Response, empty, json, typed};
 use crate::engine::EngineError;
 use crate::engine::membership::{Change, ChangeError};
 
@@ -57,6 +57,24 @@ pub(super) async fn answer(app: &Arc<App>, request: Request<Incoming>) -> Respon
         },
     };
     done.unwrap_or_else(|refusal| refusal)
+}
+
+/// `/v1/backup`: the whole table as one file.
+pub(super) async fn backup(app: &Arc<App>, request: &Request<Incoming>) -> Response {
+    if *request.method() != Method::GET {
+        return method_not_allowed("GET");
+    }
+    if let Err(refusal) = app.administrators.admit(request.headers()).await {
+        return refusal;
+    }
+    let file = match app.engine.backup().await {
+        Ok(path) => tokio::fs::read(path).await,
+        Err(error) => Err(error),
+    };
+    match file {
+        Ok(bytes) => typed(StatusCode::OK, "application/octet-stream", bytes),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, "no-backup", &error.to_string()),
+    }
 }
 
 async fn add(app: &Arc<App>, request: Request<Incoming>) -> Result<Response, Response> {

@@ -127,6 +127,7 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Inco
         return dss::answer(&app, &rest, request).await;
     }
     match path {
+        "/v1/backup" => Box::pin(cluster::backup(&app, &request)).await,
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
         _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,

@@ -1,0 +1,71 @@
+//! `leasehold backup` and `leasehold restore`: the table as one file, and a node from it.
+//!
+//! In:    a running node's URL, or a file. Out: a file, or a data directory that a node can start with.
+//! Never: leaves a file under its name that is not whole, and never writes into a directory that holds data.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use hyper::Method;
+use leasehold_server::engine::{recovery, snapshot_file};
+
+use super::cluster::{Api, ApiArgs};
+
+/// Save the table of a running service as one file.
+#[derive(clap::Args)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+    /// Where to write it
+    file: PathBuf,
+}
+
+/// Make a data directory out of a backup: the data of a cluster of one, which other nodes can join.
+#[derive(clap::Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    file: PathBuf,
+    /// The new data directory; it must not exist yet, or be empty
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The number of the node that will use it
+    #[arg(long, default_value_t = leasehold_server::engine::ALONE, value_name = "N")]
+    node_id: u64,
+}
+
+pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
+    let api = Api::new(args.api);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bytes = runtime.block_on(api.ask(Method::GET, "/v1/backup", None))?;
+    let partial = args.file.with_extension("partial");
+    let written = std::fs::write(&partial, &bytes).and_then(|()| std::fs::File::open(&partial)?.sync_all());
+    written.with_context(|| partial.display().to_string())?;
+    // What can't be restored is no backup.
+    let checked = snapshot_file::load(&partial);
+    if checked.is_err() {
+        std::fs::remove_file(&partial).ok();
+    }
+    let (_, _, table) = checked.context("the backup did not arrive whole")?;
+    std::fs::rename(&partial, &args.file).with_context(|| args.file.display().to_string())?;
+    say(&format!("{}: {} bytes, {} claims held or waiting", args.file.display(), bytes.len(), table.live()));
+    Ok(())
+}
+
+pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+    ensure!(args.file.exists(), "there is no file {}", args.file.display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id))?;
+    say(&format!(
+        "{} is ready for node {}: {} claims held or waiting, tokens go on from {}",
+        args.data.display(),
+        args.node_id,
+        restored.live,
+        restored.last_token
+    ));
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+fn say(line: &str) {
+    println!("{line}");
+}

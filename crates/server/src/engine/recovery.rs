@@ -1,0 +1,125 @@
+//! Beginning anew from what there is: a backup, or the data of one node whose majority is lost.
+//!
+//! In:    a snapshot file, or a data directory that nobody uses. Out: a data directory of a cluster of one, which others
+//!        can join.
+//! Never: runs by itself: an operator decides that what the lost nodes knew more is given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use leasehold_core::Table;
+use openraft::storage::{RaftLogReader, RaftLogStorage};
+use openraft::{BasicNode, EntryPayload, Membership};
+
+use super::data_dir::DataDir;
+use super::entry::{Origins, Parcel};
+use super::log_store::LogStore;
+use super::snapshot_file;
+use super::types::{LogId, NodeId, SnapshotMeta, StoredMembership, Vote};
+use super::wal::WalOptions;
+use super::{Engine, StartError};
+
+/// What there was to begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// Held and waiting claims.
+    pub live: u64,
+    /// The newest fencing token.
+    pub last_token: u64,
+    /// The newest log entry.
+    pub last_log: u64,
+}
+
+/// Makes a data directory for node `node` out of a backup. The directory must not hold a log yet.
+pub async fn restore(backup: &Path, data: &Path, node: NodeId) -> Result<Recovered, StartError> {
+    let (meta, origins, table) = snapshot_file::load(backup)?;
+    let used = data.join("log").exists() || data.join("NODE").exists();
+    if used {
+        let why = format!("{} holds data already: restore into an empty directory", data.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
+    }
+    let dir = DataDir::open(data)?;
+    dir.node_id(Some(node))?;
+    snapshot_file::clean(&data.join("snapshots"))?;
+    let log = LogStore::open(&data.join("log"), WalOptions::default())?;
+    begin_anew(data, log, node, meta.last_log_id, &origins, &table).await
+}
+
+/// Makes the data of one node of a cluster whose majority is lost for good into the data of a cluster of one. What it
+/// has in its log and can't know to be agreed on counts as agreed on from now on.
+pub async fn recover(data: &Path) -> Result<Recovered, StartError> {
+    if !data.join("log").exists() {
+        let why = format!("there is no log in {}", data.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, why).into());
+    }
+    let dir = DataDir::open(data)?;
+    let node = dir.node_id(None)?;
+    let mut log = LogStore::open(&data.join("log"), WalOptions::default())?;
+    let (mut applied, mut origins, mut table) = match snapshot_file::newest(&data.join("snapshots"))? {
+        None => (None, Origins::default(), Table::default()),
+        Some((_, file)) => {
+            let (meta, origins, table) = snapshot_file::load(&file.path)?;
+            (meta.last_log_id, origins, table)
+        }
+    };
+    let end = log.get_log_state().await?.last_log_id;
+    while applied < end {
+        let next = applied.map_or(0, |id: LogId| id.index + 1);
+        let entries = log.try_get_log_entries(next..next + 256).await?;
+        if entries.is_empty() {
+            return Err(io::Error::other(format!("entry {next} is not in the log")).into());
+        }
+        for entry in entries {
+            if let EntryPayload::Normal(proposal) = &entry.payload {
+                let first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin));
+                let parcels: Vec<&Parcel> = proposal.parcels.iter().filter(first).collect();
+                table.apply_all(proposal.stamp, parcels.iter().flat_map(|parcel| parcel.commands.iter()));
+            }
+            applied = Some(entry.log_id);
+        }
+    }
+    begin_anew(data, log, node, applied, &origins, &table).await
+}
+
+/// Writes the table as a snapshot of a cluster of one, and a log that goes on from there, in a later term.
+async fn begin_anew(
+    data: &Path,
+    mut log: LogStore,
+    node: NodeId,
+    last: Option<LogId>,
+    origins: &Origins,
+    table: &Table,
+) -> Result<Recovered, StartError> {
+    let Some(last) = last else {
+        return Err(io::Error::other("there is nothing in it: start an empty node instead").into());
+    };
+    let members = BTreeMap::from([(node, BasicNode::default())]);
+    let membership = Membership::new(vec![BTreeSet::from([node])], members).map_err(io::Error::other)?;
+    let last_membership = StoredMembership::new(Some(last), membership);
+    let meta = SnapshotMeta { last_log_id: Some(last), last_membership };
+    snapshot_file::write(&data.join("snapshots"), &meta, origins, &table.freeze())?;
+    let term = log.read_vote().await?.map_or(0, |vote| vote.leader_id.term).max(last.leader_id.term);
+    log.save_vote(&Vote::new(term, node)).await?;
+    log.purge(last).await?;
+    log.wal().close();
+    Ok(Recovered { live: table.live(), last_token: table.last_token(), last_log: last.index })
+}
+
+impl Engine {
+    /// A snapshot that has everything this node has applied so far: a file that stays until the next one.
+    pub async fn backup(&self) -> io::Result<std::path::PathBuf> {
+        let wanted = self.shared.applied.load(std::sync::atomic::Ordering::Acquire);
+        let dir = self.snapshot_dir();
+        for _ in 0..600 {
+            if let Some((meta, file)) = snapshot_file::newest(&dir)?
+                && meta.last_log_id.is_some_and(|id| id.index >= wanted)
+            {
+                return Ok(file.path);
+            }
+            self.raft().trigger().snapshot().await.map_err(io::Error::other)?;
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot was not ready in 30 s"))
+    }
+}
