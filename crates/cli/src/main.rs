@@ -24,6 +24,9 @@ enum Command {
     Bench(commands::bench::BenchArgs),
     /// Look at the nodes of a cluster, and change who belongs to it
     Cluster(commands::cluster::ClusterArgs),
+    /// Access keys, and what the rules decide
+    #[command(subcommand)]
+    Access(commands::access::AccessCommand),
     /// Look after typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Cluster(args) => commands::cluster::run(args),
+        Command::Access(command) => commands::access::run(command),
         Command::Dss(command) => commands::dss::run(command),
     };
     match result {

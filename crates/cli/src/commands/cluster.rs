@@ -38,6 +38,9 @@ pub(crate) struct ClusterArgs {
         global = true
     )]
     admin: Option<String>,
+    /// Access key with the right 'admin', where access control is on
+    #[arg(long, env = "LEASEHOLD_KEY", value_name = "KEY", hide_env_values = true, global = true)]
+    key: Option<String>,
     #[command(subcommand)]
     command: ClusterCommand,
 }
@@ -77,7 +80,7 @@ pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
-    let api = Api { addr: args.addr.trim_end_matches('/').into(), admin: args.admin };
+    let api = Api { addr: args.addr.trim_end_matches('/').into(), admin: args.admin, key: args.key };
     match args.command {
         ClusterCommand::Status { json, digest } => {
             let query = if digest { "?digest=true" } else { "" };
@@ -104,6 +107,7 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
 struct Api {
     addr: String,
     admin: Option<String>,
+    key: Option<String>,
 }
 
 impl Api {
@@ -113,6 +117,9 @@ impl Api {
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(admin) = &self.admin {
             request = request.header("authorization", format!("Basic {}", BASE64_STANDARD.encode(admin)));
+        }
+        if let Some(key) = self.key.as_ref().filter(|_| self.admin.is_none()) {
+            request = request.header("authorization", format!("Bearer {key}"));
         }
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let asked = client.request(request.body(Full::from(body))?);
@@ -126,7 +133,7 @@ impl Api {
             let detail =
                 detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
             match status {
-                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD)"),
+                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD or --key KEY)"),
                 _ => bail!("{status}: {detail}"),
             }
         }

@@ -4,7 +4,7 @@
 //! Never: believes a forwarding header unless it comes from a proxy that the operator named.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -27,6 +27,10 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Whether forwarding headers on it are believed.
     pub trusted: bool,
+    /// Whether it is TLS.
+    pub secure: bool,
+    /// The client's certificate, in DER, which TLS has verified.
+    pub certificate: OnceLock<Box<[u8]>>,
     /// The answer whose arrival matters, if there is one.
     pub delivery: Delivery,
 }
@@ -36,7 +40,15 @@ impl Connection {
     pub fn new(peer: SocketAddr, local: SocketAddr, trusted_proxies: &[IpAddr]) -> Self {
         let ip = peer.ip().to_canonical();
         let trusted = trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
-        Self { peer, peer_name: ip.to_string().into(), local, trusted, delivery: Delivery::default() }
+        Self {
+            peer,
+            peer_name: ip.to_string().into(),
+            local,
+            trusted,
+            secure: false,
+            certificate: OnceLock::new(),
+            delivery: Delivery::default(),
+        }
     }
 
     /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
@@ -54,13 +66,21 @@ impl Connection {
     pub fn base_url(&self, headers: &HeaderMap) -> String {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let forwarded = |name| text(name).filter(|_| self.trusted);
-        let scheme = forwarded("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
+        let https = self.secure || forwarded("x-forwarded-proto") == Some("https");
+        let scheme = if https { "https" } else { "http" };
         let hosts = [forwarded("x-forwarded-host"), text(HOST.as_str())];
         match hosts.into_iter().flatten().find(|host| is_host(host)) {
             Some(host) => format!("{scheme}://{host}"),
             None => format!("{scheme}://{}", self.local),
         }
     }
+}
+
+/// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
+pub fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
+    let text = headers.get("leasehold-reason")?.to_str().ok()?.trim();
+    let text = text.get(..1024).unwrap_or(text);
+    (!text.is_empty()).then(|| text.into())
 }
 
 /// Names, addresses and ports only: this ends up in URLs that other clients read.
