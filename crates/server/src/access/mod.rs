@@ -33,7 +33,7 @@ use parking_lot::RwLock;
 use self::identity::{How, Identity, owner_with, user_of};
 use self::jwt::Unverified;
 use self::keys::{KeyFile, Keys, PREFIX};
-use self::oidc::Provider;
+use self::oidc::{Provider, Verified};
 use self::proxy::Proxies;
 use self::rate::Rates;
 use self::rules::{Rules, Verb};
@@ -306,12 +306,9 @@ impl Access {
     /// Verifies a token that was not seen before, and remembers it.
     pub async fn resolve(&self, pending: Pending) -> Caller {
         let Pending { policy, provider, token, hash, from } = pending;
-        let generation = provider.generation();
         let identity = match provider.identify(&token, unix_now()).await {
-            Ok((identity, until)) => {
+            Ok(Verified { identity, until, generation }) => {
                 let identity = Arc::new(identity);
-                // Keys that came in meanwhile count from the next look on.
-                let generation = generation.max(provider.generation());
                 policy.remember(hash, Remembered { identity: identity.clone(), until, provider, generation });
                 identity
             }

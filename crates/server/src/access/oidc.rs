@@ -78,6 +78,16 @@ impl std::fmt::Debug for Provider {
     }
 }
 
+/// What a good token says.
+pub struct Verified {
+    /// Whom it stands for.
+    pub identity: Identity,
+    /// Until when, in unix seconds.
+    pub until: u64,
+    /// Under which generation of keys that was found.
+    pub generation: u64,
+}
+
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
@@ -114,18 +124,21 @@ impl Provider {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whom a token stands for, and until when. A key that is not known is looked for once.
-    pub async fn identify(&self, token: &str, now: u64) -> Result<(Identity, u64), TokenError> {
+    /// Whom a token stands for, and for how long. A key that is not known is looked for once.
+    pub async fn identify(&self, token: &str, now: u64) -> Result<Verified, TokenError> {
+        // Read before the keys: should they change meanwhile, what is found counts as found under the old ones.
+        let mut generation = self.generation();
         let claims = match Unverified::parse(token)?.verify(&self.current()) {
             Err(TokenError::UnknownKey) => {
                 self.refresh(COOL_DOWN.min(self.refresh_every())).await;
+                generation = self.generation();
                 Unverified::parse(token)?.verify(&self.current())?
             }
             claims => claims?,
         };
         let OidcOptions { issuer, audiences, leeway, .. } = &self.options;
         let until = Expected { issuer, audiences, leeway: *leeway }.check(&claims, now)?;
-        Ok((self.identity(&claims)?, until))
+        Ok(Verified { identity: self.identity(&claims)?, until, generation })
     }
 
     fn identity(&self, claims: &Value) -> Result<Identity, TokenError> {

@@ -16,6 +16,9 @@ use super::delivery::Delivery;
 use super::problem::{closing, problem};
 use super::{Response, server::App};
 
+/// How much of a refused request is read before it is answered.
+const DRAIN_LEN_MAX: usize = 64 << 10;
+
 /// What is known of a connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -120,6 +123,15 @@ pub async fn read_body(
             let detail = format!("the body did not arrive within {:?}", app.config.body_timeout);
             Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "body-too-slow", &detail)))
         }
+    }
+}
+
+/// Reads what is left of a small body, and forgets it: a client that is refused while it still sends may miss the
+/// answer over HTTP/2, where the rest of its request is reset.
+pub async fn drain(app: &App, body: Incoming) {
+    if !body.is_end_stream() {
+        let rest = Limited::new(body, DRAIN_LEN_MAX).collect();
+        tokio::time::timeout(app.config.body_timeout, rest).await.ok();
     }
 }
 

@@ -10,9 +10,8 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
-use super::cluster;
 use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
-use super::request::Connection;
+use super::request::{Connection, drain};
 use super::server::App;
 use super::{Response, json, typed};
 use crate::access::{Caller, Recognised};
@@ -41,7 +40,10 @@ pub fn answer(
             let caller = app.guards.access.resolve(*pending).await;
             answer_to(app, connection, request, caller).await
         }),
-        Err(refusal) => Box::pin(std::future::ready(refusal)),
+        Err(refusal) => Box::pin(async move {
+            drain(&app, request.into_body()).await;
+            refusal
+        }),
     }
 }
 

@@ -31,7 +31,7 @@ use self::path::{PathMistake, Place};
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::http::problem::{not_found, problem};
-use crate::http::request::{Connection, read_body, reason};
+use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty};
 
@@ -128,8 +128,11 @@ async fn one(
     who: &Caller,
 ) -> Result<Response, Response> {
     // Who may change which namespace is asked before anything else: a refusal tells nothing about the lease.
-    if who.is_checked() {
-        admit(app, &request, &resource, who).map_err(render::of_nobody)?;
+    if who.is_checked()
+        && let Err(refusal) = admit(app, &request, &resource, who)
+    {
+        drain(app, request.into_body()).await;
+        return Err(render::of_nobody(refusal));
     }
     let caller = parse::caller(request.headers(), connection, who).map_err(render::of_nobody)?;
     let format = parse::format(request.headers());

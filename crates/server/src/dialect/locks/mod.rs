@@ -27,7 +27,7 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, read_body, reason};
+use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -70,7 +70,10 @@ async fn post(
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    caller.require(Verb::Claim, &resource)?;
+    if let Err(refusal) = caller.require(Verb::Claim, &resource) {
+        Box::pin(drain(app, request.into_body())).await;
+        return Err(refusal);
+    }
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
     let (url, new) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
