@@ -269,7 +269,9 @@ mod tests {
     fn an_open_address_is_refused_unless_insecure() {
         let open = Options { listen: Some(([0, 0, 0, 0], 4080).into()), ..Options::default() };
         assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
-        assert!(Options { insecure: Some(true), ..open }.validate().is_ok());
+        assert!(Options { insecure: Some(true), ..open.clone() }.validate().is_ok());
+        let access = Some(AccessOptions::default());
+        assert!(Options { access, ..open }.validate().is_ok());
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn every_change_of_hands_is_a_line_that_says_who_from_where_what_and_why() {
         r#"{"ids": ["d"], "hostname": "h", "owner": 1, "force": true}"#,
     );
     let found = about(&file, "dss/media/d", "revoked");
+    assert_eq!((&found[0]["by"], &found[0]["from"]), (&"ci".into(), &"127.0.0.1".into()));
     assert_eq!((&found[0]["who"], &found[1]["by"]), (&"ci for h:1".into(), &"root".into()));
 }
 
@@ -81,6 +82,20 @@ fn refusals_and_changes_of_access_are_lines_too() {
     );
     assert_eq!((&refused["status"], &refused["from"]), (&403.into(), &"127.0.0.1".into()));
     assert_eq!(about(&file, "other", "refused")[0]["status"], 401);
+    // What the table itself refuses, since it is another's, is a refusal too.
+    let lease = |id| {
+        guarded
+            .ask_with(
+                "ci",
+                if id == "a" { "POST" } else { "PUT" },
+                "/v1/ci/leases/x",
+                &[("X-Quorum-Client-ID", id)],
+                "",
+            )
+            .status
+    };
+    assert_eq!((lease("a"), lease("b")), (201, 403));
+    assert_eq!(about(&file, "ci/leases/x", "refused").len(), 2);
 
     let key = make_key(guarded.dir.path(), "anna", "");
     let id = key.split('_').nth(1).unwrap().to_string();

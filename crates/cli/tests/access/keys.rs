@@ -222,3 +222,13 @@ fn mistakes_in_the_access_part_stop_the_start_with_their_name() {
         assert!(output.contains(word), "{text}: {output}");
     }
 }
+
+#[test]
+fn those_without_credentials_own_what_they_claim_by_their_address_where_a_rule_lets_them() {
+    let rules = "[[access.rule]]\nusers = [\"anonymous\"]\nresources = [\"open\"]\nverbs = [\"claim\"]\n";
+    let guarded = Guarded::start(&["ci"], rules);
+    let path = guarded.claim("", "open/x");
+    assert_eq!(guarded.ask("", "GET", &path, "").json()["owner"], "anonymous for 127.0.0.1");
+    assert_eq!(guarded.ask("ci", "PATCH", &path, r#"{"ttl": 1}"#).status, 404);
+    assert_eq!(guarded.ask("", "PATCH", &path, r#"{"status": "released"}"#).status, 204);
+}

@@ -213,3 +213,22 @@ fn a_renewed_certificate_is_served_without_a_restart_and_a_broken_one_is_not() {
     eventually("it says so", || server.logged().contains("the old one stays in use"));
     assert_eq!(serial(), second);
 }
+
+#[test]
+fn slow_handshakes_and_bombs_of_headers_over_http2_are_cut_off() {
+    let authority = Authority::new();
+    authority.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+    let (certificate, key) = (authority.path("node.pem"), authority.path("node.key"));
+    let flags = ["--tls-certificate", &certificate, "--tls-key", &key, "--header-timeout", "0.3"];
+    let server = Server::start_with(&flags);
+    let mut silent = Client::connect(server.addr);
+    assert!(silent.read_reply("GET").is_err(), "a handshake that never came was waited for");
+    let bomb = format!("X-Bomb: {}", "x".repeat(90_000));
+    let url = format!("https://{}/v1/claims/", server.addr);
+    let args =
+        ["-s", "--http2", "--cacert", &authority.path("ca.pem"), "-H", &bomb, "-w", "%{http_code}", &url];
+    let output = Command::new("curl").args(args).output().unwrap();
+    let status = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() || status == "431", "{output:?}");
+    assert!(authority.curl(&server, "/v1/claims/", &["--http2"]).1.ends_with("200"));
+}

@@ -422,22 +422,14 @@ impl Caller {
 
     /// Leave to have a list made of what the caller may see, which may be nothing; a 401 for those who gave no
     /// credentials and can't see anything without.
-    pub fn require_any(&self, verb: Verb) -> Result<(), Response> {
-        match &self.0 {
-            Some(ticket)
-                if ticket.identity.how == How::Refused
-                    || !(ticket.identity.is_known() || ticket.policy.rules.could(&ticket.identity, verb)) =>
-            {
-                Err(self.refuse(verb, "*"))
-            }
-            _ => Ok(()),
-        }
+    pub fn require_any(&self, verbs: &[Verb]) -> Result<(), Response> {
+        let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
+        let could = || identity.is_known() || verbs.iter().any(|verb| policy.rules.could(identity, *verb));
+        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], "*")) }
     }
 
-    /// The refusal itself: 401 to those who are not known, 403 to the others.
-    pub fn refuse(&self, verb: Verb, resource: &str) -> Response {
-        let known = self.0.as_ref().is_some_and(|ticket| ticket.identity.is_known());
-        let status = if known { StatusCode::FORBIDDEN } else { StatusCode::UNAUTHORIZED };
+    /// Tells the audit that the table said no to this caller: what it wanted is somebody else's.
+    pub fn note_refusal(&self, verb: Verb, resource: &str, status: StatusCode) {
         if let Some(Ticket { identity, from, audit: Some(audit), .. }) = self.0.as_deref() {
             audit.refused(
                 &identity.user,
@@ -448,6 +440,13 @@ impl Caller {
                 status.as_u16(),
             );
         }
+    }
+
+    /// The refusal itself: 401 to those who are not known, 403 to the others.
+    pub fn refuse(&self, verb: Verb, resource: &str) -> Response {
+        let known = self.0.as_ref().is_some_and(|ticket| ticket.identity.is_known());
+        let status = if known { StatusCode::FORBIDDEN } else { StatusCode::UNAUTHORIZED };
+        self.note_refusal(verb, resource, status);
         if known {
             let detail = format!("the right '{verb}' on '{resource}' is missing");
             return problem(status, "forbidden", &detail);

@@ -40,7 +40,7 @@ pub(super) async fn list(
     request: &Request<Incoming>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    caller.require_any(Verb::Read)?;
+    caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
     let page = read(app, &query, caller).await?;
     let base_url = connection.base_url(request.headers());

@@ -60,7 +60,7 @@ pub async fn item(
     if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(method) {
         return method_not_allowed("GET, HEAD, PATCH, PUT");
     }
-    if let Err(refusal) = caller.require_any(Verb::Read) {
+    if let Err(refusal) = caller.require_any(&[Verb::Read, Verb::Claim]) {
         return refusal;
     }
     let Some(id) = id else { return unknown_claim() };
@@ -257,7 +257,7 @@ pub async fn renewals(
 }
 
 async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> Result<Response, Response> {
-    caller.require_any(Verb::Claim)?;
+    caller.require_any(&[Verb::Claim])?;
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;

@@ -73,23 +73,34 @@ async fn call_of(
         let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
         ask.owner = ask.owner.map(|owner| who.owner_named(owner));
         ask.reason = reason(&head.headers);
+        if verb == "lock" && ask.call.is_none() && app.guards.audit.is_some() {
+            // The audit must know the claims before they are made.
+            ask.call = Some(format!("{:032x}", rand::random::<u128>()));
+        }
         if who.is_checked() {
             admit(app, verb, &ask, who)?;
         }
         note(app, connection, &head.headers, kind, verb, &ask, who);
         Ok::<_, Response>(ask)
     };
-    match verb {
+    let answer = match verb {
         "lock" => lock(app, kind, &ask(Caller::Needed)?).await,
         "refresh" => refresh(app, &ask(Caller::Needed)?).await,
         "unlock" => unlock(app, &ask(Caller::Needed)?).await,
         "status" => status(app, &ask(Caller::Ignored)?).await,
         _ => {
-            who.require_any(Verb::Read)?;
+            who.require_any(&[Verb::Read])?;
             let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
             list(app, kind, &ask, who).await
         }
+    };
+    // The table's own word for what is somebody else's.
+    if let Ok(response) = &answer
+        && response.status() == StatusCode::FORBIDDEN
+    {
+        who.note_refusal(Verb::Revoke, &format!("dss/{kind}"), StatusCode::FORBIDDEN);
     }
+    answer
 }
 
 /// Whether the rules let a caller do this to each of the locks; the first that they don't is named.
@@ -103,7 +114,7 @@ fn admit(app: &App, verb: &str, ask: &Ask, who: &Access) -> Result<(), Response>
             others.next().map_or(Ok(()), |view| Err(who.refuse(Verb::Revoke, &view.claim.resource)))
         }),
         // Whoever holds a lock may give it up; the table knows who does.
-        "unlock" => who.require_any(Verb::Claim),
+        "unlock" => who.require_any(&[Verb::Claim]),
         _ => resources().try_for_each(|resource| who.require(Verb::Claim, resource)),
     }
 }

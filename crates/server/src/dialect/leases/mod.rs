@@ -96,7 +96,7 @@ async fn list_of(
     match *request.method() {
         Method::GET | Method::HEAD => {
             no_query(request)?;
-            who.require_any(Verb::Read)?;
+            who.require_any(&[Verb::Read])?;
             Ok(list::list(&app.engine, namespace, parse::format(request.headers()), who).await)
         }
         Method::POST | Method::PUT | Method::DELETE => Err(bad(
@@ -271,6 +271,7 @@ impl Asked<'_> {
                 (StatusCode::CONFLICT, Some(*view), line)
             }
             Rejection::NotOwner(view) => {
+                self.who.note_refusal(Verb::Revoke, &self.resource, StatusCode::FORBIDDEN);
                 let line = format!("{} holds this lease, you are {}", view.claim.owner, self.caller);
                 (StatusCode::FORBIDDEN, Some(*view), line)
             }

@@ -33,7 +33,7 @@ pub(super) async fn resources(
 ) -> Result<Response, Response> {
     let who = Who::enter(app, request, caller).await?;
     if let Who::Caller(caller) = &who {
-        caller.require_any(if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read })?;
+        caller.require_any(&[if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read }])?;
     }
     let failed = |error| engine_problem(&error);
     if request.method() != Method::DELETE {
