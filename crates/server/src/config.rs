@@ -14,9 +14,9 @@ use leasehold_core::{Settings, limits};
 use serde::Deserialize;
 
 pub use self::cluster::ClusterOptions;
-use crate::engine::ClusterConfig;
 use crate::access::settings::AccessOptions;
 use crate::audit::AuditOptions;
+use crate::engine::ClusterConfig;
 use crate::http::basic::AdminAccess;
 use crate::http::tls::TlsOptions;
 

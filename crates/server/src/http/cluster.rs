@@ -11,11 +11,11 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
+use super::basic::AdminAccess;
 use super::problem::{engine_problem, method_not_allowed, not_found, problem};
 use super::request::read_body;
 use super::server::App;
 use super::{Response, empty, json};
-use super::basic::AdminAccess;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::EngineError;

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
+use super::cluster;
 use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
 use super::request::{Connection, drain};
 use super::server::App;
@@ -75,7 +76,11 @@ fn needs_barrier(request: &Request<Incoming>, caller: &Caller) -> bool {
         _ if path.starts_with("/v1/cluster") => false,
         _ if path.starts_with("/v1/dss/") => true,
         // Where it matters whose a claim is, it is looked at before it is changed.
-        _ if caller.is_checked() && (*request.method() != Method::POST || path.starts_with("/v1/renewals")) => true,
+        _ if caller.is_checked()
+            && (*request.method() != Method::POST || path.starts_with("/v1/renewals")) =>
+        {
+            true
+        }
         // Locks are looked at before they are released or revoked.
         _ => reads || (*request.method() == Method::DELETE && !path.starts_with("/v1/")),
     }
