@@ -163,7 +163,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
         None if rules.is_empty() => {
             "there are no rules: whoever has valid credentials may do everything".into()
         }
-        None => format!("none of the {} rules is about that", rules.len()),
+        None => "no rule is about that".into(),
     };
     say(&format!("{word}: '{}' on '{}' for {}: {why}", args.verb, args.resource, args.user));
     if !allowed {

@@ -63,6 +63,10 @@ fn one_rule_holds_in_every_dialect() {
     refused(&guarded.ask("eye", "DELETE", "/resources/ciLock", ""), 403, "revoke", "ciLock");
     refused(&guarded.ask("ci", "DELETE", "/resources/ciLock", ""), 403, "revoke", "ciLock");
     assert_eq!(guarded.ask("root", "DELETE", "/resources/ciLock", "").status, 204);
+    refused(&guarded.ask("", "GET", "/v1/cluster", ""), 401, "admin", "*");
+    refused(&guarded.ask("eye", "GET", "/v1/cluster", ""), 403, "admin", "*");
+    refused(&guarded.ask("eye", "DELETE", "/v1/cluster/nodes/1", ""), 403, "admin", "*");
+    assert_eq!(guarded.ask("root", "GET", "/v1/cluster", "").status, 200);
 }
 
 #[test]

@@ -128,3 +128,14 @@ fn claims_are_counted_by_user_wherever_they_come_from() {
     let post = |user| guarded.ask(user, "POST", "/v1/claims/", &claim_body("r9", 60.0)).status;
     assert_eq!((post("ci"), post("anna")), (429, 201));
 }
+
+#[test]
+fn guesses_are_few_whatever_the_rate() {
+    let guarded = Guarded::start_with(&["ci"], "", &["--requests-per-second", "0"]);
+    let mut client = guarded.server.client();
+    let mut guess =
+        || client.request("GET", "/v1/claims/", &[("Authorization", "Basic YW5uYTpndWVzcw==")], b"").status;
+    // The burst, and whatever the rate allows while it is used up.
+    assert!((0..100_000).any(|_| guess() == 429), "guessing is never stopped");
+    assert_eq!(guarded.ask("ci", "GET", "/v1/claims/", "").status, 200);
+}

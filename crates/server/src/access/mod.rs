@@ -45,6 +45,9 @@ use crate::http::request::Connection;
 
 /// Tokens remembered as good: a few megabytes.
 const REMEMBERED_MAX: usize = 10_000;
+/// Bad credentials, and tokens not seen before, that one address may send a second: enough for a building behind one
+/// address to start work, far too few to guess a password or to keep a processor busy with signatures.
+const GUESSES_PER_SECOND: f64 = 100.0;
 /// How often the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -73,6 +76,8 @@ struct Remembered {
 pub struct Access {
     policy: Option<RwLock<Arc<Policy>>>,
     rates: Option<Rates>,
+    /// Credentials that are bad, or were not seen before, by address.
+    guesses: Rates,
     audit: Option<Arc<Audit>>,
 }
 
@@ -245,7 +250,8 @@ impl Access {
             policy.keep_fresh(None);
             RwLock::new(Arc::new(policy))
         });
-        Arc::new(Self { policy, rates, audit })
+        let guesses = Rates::new(GUESSES_PER_SECOND, 10.0 * GUESSES_PER_SECOND);
+        Arc::new(Self { policy, rates, guesses, audit })
     }
 
     /// Whether there is any access control.
@@ -265,6 +271,9 @@ impl Access {
         match policy.find(connection, headers) {
             Found::Identity(identity) => {
                 let from = connection.client(headers);
+                if identity.how == How::Refused {
+                    self.admit(&self.guesses, &from, connection, headers)?;
+                }
                 if let Some(rates) = &self.rates {
                     let name = if identity.is_known() { &identity.user } else { &from };
                     self.admit(rates, name, connection, headers)?;
@@ -274,9 +283,7 @@ impl Access {
             }
             Found::Token(provider, hash) => {
                 let from = connection.client(headers);
-                if let Some(rates) = &self.rates {
-                    self.admit(rates, &from, connection, headers)?;
-                }
+                self.admit(&self.guesses, &from, connection, headers)?;
                 let token = credentials(headers).and_then(Result::ok).unwrap_or_default();
                 let token = token.split_once(' ').map_or(&*token, |(_, token)| token).trim().to_string();
                 Ok(Recognised::Unknown(Box::new(Pending { policy, provider, token, hash, from })))

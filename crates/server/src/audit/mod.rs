@@ -14,8 +14,8 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use leasehold_core::{ClaimId, Event, EventKind};
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::engine::clock::wall_us;
 use crate::http::time::rfc3339;
@@ -128,31 +128,30 @@ impl Audit {
 
     /// A caller was turned away.
     pub fn refused(&self, who: &str, how: &str, from: &str, verb: &str, resource: &str, status: u16) {
-        self.send(&json!({
-            "time": rfc3339(wall_us()).to_string(),
-            "what": "refused",
-            "who": who,
-            "how": how,
-            "from": from,
-            "verb": verb,
-            "resource": resource,
-            "status": status,
-        }));
+        let time = rfc3339(wall_us()).to_string();
+        self.send(&RefusedLine { time, what: "refused", who, how, from, verb, resource, status });
     }
 
     /// Access control was changed.
-    pub fn access_changed(&self, rules_changed: bool, rules: usize, added: &[String], withdrawn: &[String]) {
-        self.send(&json!({
-            "time": rfc3339(wall_us()).to_string(),
-            "what": "access-changed",
-            "settings_changed": rules_changed,
-            "rules": rules,
-            "keys_made": added,
-            "keys_withdrawn": withdrawn,
-        }));
+    pub fn access_changed(
+        &self,
+        settings_changed: bool,
+        rules: usize,
+        made: &[String],
+        withdrawn: &[String],
+    ) {
+        self.send(&AccessLine {
+            time: rfc3339(wall_us()).to_string(),
+            what: "access-changed",
+            settings_changed,
+            rules,
+            keys_made: made,
+            keys_withdrawn: withdrawn,
+        });
     }
 
-    fn send(&self, line: &Value) {
+    fn send(&self, line: &impl Serialize) {
+        let line = serde_json::to_string(line).unwrap_or_default();
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let line = json!({"time": rfc3339(wall_us()).to_string(), "what": "lost", "count": lost});
@@ -166,31 +165,70 @@ impl Audit {
         }
     }
 
-    fn line(&self, index: u64, event: &Event) -> Option<Value> {
+    fn tell(&self, index: u64, event: &Event) {
         let (what, note) = match event.kind {
             EventKind::Activated { .. } => ("granted", self.notes.lock().get(&event.claim).cloned()),
             EventKind::Ended { status, .. } => (status.as_str(), self.notes.lock().remove(&event.claim)),
-            EventKind::Queued | EventKind::Renewed => return None,
+            EventKind::Queued | EventKind::Renewed => return,
         };
-        Some(json!({
-            "time": rfc3339(event.stamp.wall_us).to_string(),
-            "index": index,
-            "what": what,
-            "who": &*event.owner,
-            "by": note.as_ref().map(|note| &*note.by),
-            "from": note.as_ref().map(|note| &*note.from),
-            "resource": &*event.resource,
-            "claim": event.claim.to_string(),
-            "token": Some(event.token).filter(|token| *token > 0),
-            "why": event.reason.as_deref(),
-        }))
+        self.send(&EventLine {
+            time: rfc3339(event.stamp.wall_us).to_string(),
+            index,
+            what,
+            who: &event.owner,
+            by: note.as_ref().map(|note| &*note.by),
+            from: note.as_ref().map(|note| &*note.from),
+            resource: &event.resource,
+            claim: event.claim.to_string(),
+            token: Some(event.token).filter(|token| *token > 0),
+            why: event.reason.as_deref(),
+        });
     }
+}
+
+/// Something happened to a claim.
+#[derive(Serialize)]
+struct EventLine<'a> {
+    time: String,
+    index: u64,
+    what: &'a str,
+    who: &'a str,
+    by: Option<&'a str>,
+    from: Option<&'a str>,
+    resource: &'a str,
+    claim: String,
+    token: Option<u64>,
+    why: Option<&'a str>,
+}
+
+/// Somebody was turned away.
+#[derive(Serialize)]
+struct RefusedLine<'a> {
+    time: String,
+    what: &'a str,
+    who: &'a str,
+    how: &'a str,
+    from: &'a str,
+    verb: &'a str,
+    resource: &'a str,
+    status: u16,
+}
+
+/// Rules or keys are others than before.
+#[derive(Serialize)]
+struct AccessLine<'a> {
+    time: String,
+    what: &'a str,
+    settings_changed: bool,
+    rules: usize,
+    keys_made: &'a [String],
+    keys_withdrawn: &'a [String],
 }
 
 impl Listener for Audit {
     fn applied(&self, index: u64, events: &[Event]) {
         if index > self.written && self.live.load(Ordering::Acquire) {
-            events.iter().filter_map(|event| self.line(index, event)).for_each(|line| self.send(&line));
+            events.iter().for_each(|event| self.tell(index, event));
         }
     }
 }
