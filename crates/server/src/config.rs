@@ -189,7 +189,7 @@ impl Options {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
-            admin: admin_access(self.admin_userpass_file.as_deref(), listen)?,
+            admin: admin_access(self.admin_userpass_file.as_deref(), listen, self.access.is_some())?,
             settings,
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
@@ -227,8 +227,12 @@ fn rate(setting: Option<f64>, checked: bool) -> Result<Option<f64>, ConfigError>
     }
 }
 
-/// Who can only come from this machine may administrate unless told otherwise; nobody else.
-fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess, ConfigError> {
+/// Who can only come from this machine may administrate unless told otherwise, and whoever the rules let; nobody else.
+fn admin_access(
+    setting: Option<&str>,
+    listen: SocketAddr,
+    checked: bool,
+) -> Result<AdminAccess, ConfigError> {
     match setting {
         Some("yes") => Ok(AdminAccess::Open),
         Some("no") => Ok(AdminAccess::Off),
@@ -237,7 +241,7 @@ fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess
             problem: "must be 'yes' (open), 'no' (off) or the path of a file of user:password lines".into(),
         }),
         Some(path) => Ok(AdminAccess::Users(path.into())),
-        None if listen.ip().is_loopback() => Ok(AdminAccess::Open),
+        None if listen.ip().is_loopback() || checked => Ok(AdminAccess::Open),
         None => Ok(AdminAccess::Off),
     }
 }
@@ -271,7 +275,8 @@ mod tests {
         assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
         assert!(Options { insecure: Some(true), ..open.clone() }.validate().is_ok());
         let access = Some(AccessOptions::default());
-        assert!(Options { access, ..open }.validate().is_ok());
+        let config = Options { access, ..open }.validate().unwrap();
+        assert_eq!(config.admin, AdminAccess::Open, "the rules decide");
     }
 
     #[test]

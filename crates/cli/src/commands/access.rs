@@ -73,7 +73,7 @@ pub(crate) struct CheckArgs {
     user: String,
     /// read, claim, revoke or admin
     verb: Verb,
-    /// The resource, as the table names it: a lease is <namespace>/leases/<name>, a typed lock dss/<type>/<id>
+    /// The resource, as the table names it: a lease is NAMESPACE/leases/NAME, a typed lock dss/TYPE/ID
     resource: String,
     /// The user's groups (repeat, or separate with commas)
     #[arg(long, value_delimiter = ',')]
