@@ -28,6 +28,9 @@ enum Command {
     Backup(commands::backup::BackupArgs),
     /// Make a data directory out of a backup
     Restore(commands::backup::RestoreArgs),
+    /// Access keys, and what the rules decide
+    #[command(subcommand)]
+    Access(commands::access::AccessCommand),
     /// Look after typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => commands::cluster::run(args),
         Command::Backup(args) => commands::backup::backup(args),
         Command::Restore(args) => commands::backup::restore(&args),
+        Command::Access(command) => commands::access::run(command),
         Command::Dss(command) => commands::dss::run(command),
     };
     match result {

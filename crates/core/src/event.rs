@@ -25,6 +25,8 @@ pub struct Event {
     pub owner: Arc<str>,
     /// The claim's fencing token; 0 before its grant.
     pub token: u64,
+    /// Why it ended, in the words of whoever ended it.
+    pub reason: Option<Arc<str>>,
 }
 
 /// What happened to a claim.

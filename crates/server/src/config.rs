@@ -14,8 +14,14 @@ use leasehold_core::{Settings, limits};
 use serde::Deserialize;
 
 pub use self::cluster::ClusterOptions;
+use crate::access::settings::AccessOptions;
+use crate::audit::AuditOptions;
 use crate::engine::ClusterConfig;
 use crate::http::basic::AdminAccess;
+use crate::http::tls::TlsOptions;
+
+/// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
+const REQUESTS_PER_SECOND_DEFAULT: f64 = 5000.0;
 
 /// What an operator may set; `None` means the default. Also the shape of the TOML file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -53,6 +59,16 @@ pub struct Options {
     pub body_timeout: Option<f64>,
     /// The other nodes.
     pub cluster: Option<ClusterOptions>,
+    /// Requests that one identity may send a second.
+    pub requests_per_second: Option<f64>,
+    /// Requests that stand open at a time, waiting for their turn.
+    pub long_polls_max: Option<usize>,
+    /// Who may do what. Its presence turns access control on.
+    pub access: Option<AccessOptions>,
+    /// Certificate and key of the public port.
+    pub tls: Option<TlsOptions>,
+    /// Where to write who got what.
+    pub audit: Option<AuditOptions>,
 }
 
 /// A node's configuration.
@@ -78,6 +94,16 @@ pub struct Config {
     pub body_timeout: Duration,
     /// The other nodes, if there are any.
     pub cluster: Option<ClusterConfig>,
+    /// Requests that one identity may send a second; `None`: as many as it likes.
+    pub requests_per_second: Option<f64>,
+    /// Requests that stand open at a time, waiting for their turn.
+    pub long_polls_max: usize,
+    /// Who may do what; `None`: everyone everything.
+    pub access: Option<AccessOptions>,
+    /// Certificate and key of the public port; `None`: plain HTTP.
+    pub tls: Option<TlsOptions>,
+    /// Where to write who got what.
+    pub audit: Option<AuditOptions>,
 }
 
 /// A setting that can't work.
@@ -118,16 +144,22 @@ impl Options {
                 (Some(one), Some(other)) => Some(one.or(other)),
                 (one, other) => one.or(other),
             },
+            requests_per_second: self.requests_per_second.or(other.requests_per_second),
+            long_polls_max: self.long_polls_max.or(other.long_polls_max),
+            access: merged_access(self.access, other.access),
+            tls: self.tls.or(other.tls),
+            audit: self.audit.or(other.audit),
         }
     }
 
     /// Checks everything and fills in the defaults.
     pub fn validate(self) -> Result<Config, ConfigError> {
         let listen = self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4080)));
-        if !listen.ip().is_loopback() && !self.insecure.unwrap_or(false) {
+        if !listen.ip().is_loopback() && self.access.is_none() && !self.insecure.unwrap_or(false) {
             let problem = format!(
-                "{listen} can be reached from other machines, and nothing says who may do what there: listen on \
-                 127.0.0.1, or say --insecure if whoever can reach that address may take and break every lock"
+                "{listen} can be reached from other machines, and nothing says who may do what there: give an \
+                 [access] part in the configuration file or --access-keys (see docs/security.md), listen on 127.0.0.1, \
+                 or say --insecure if whoever can reach that address may take and break every lock"
             );
             return Err(ConfigError { setting: "listen", problem });
         }
@@ -157,19 +189,50 @@ impl Options {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
-            admin: admin_access(self.admin_userpass_file.as_deref(), listen)?,
+            admin: admin_access(self.admin_userpass_file.as_deref(), listen, self.access.is_some())?,
             settings,
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
             header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,
             body_timeout: timeout("body-timeout", self.body_timeout, 30.0)?,
             cluster: self.cluster.map(ClusterOptions::validate).transpose()?.flatten(),
+            requests_per_second: rate(self.requests_per_second, self.access.is_some())?,
+            long_polls_max: at_least_one("long-polls-max", self.long_polls_max.map(|n| n as u64), 16_000)?
+                as usize,
+            access: self.access,
+            tls: self.tls,
+            audit: self.audit,
         })
     }
 }
 
-/// Who can only come from this machine may administrate unless told otherwise; nobody else.
-fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess, ConfigError> {
+/// The flags' file of keys goes before the file's; everything else stands in the file alone.
+fn merged_access(flags: Option<AccessOptions>, file: Option<AccessOptions>) -> Option<AccessOptions> {
+    match (flags, file) {
+        (Some(flags), Some(file)) => Some(AccessOptions { keys: flags.keys.or(file.keys), ..file }),
+        (flags, file) => flags.or(file),
+    }
+}
+
+/// Where it is known who asks, nobody may ask so often that others have no turn; 0 lifts that.
+fn rate(setting: Option<f64>, checked: bool) -> Result<Option<f64>, ConfigError> {
+    match setting {
+        None => Ok(checked.then_some(REQUESTS_PER_SECOND_DEFAULT)),
+        Some(0.0) => Ok(None),
+        Some(rate) if (0.001..=1e9).contains(&rate) => Ok(Some(rate)),
+        Some(_) => Err(ConfigError {
+            setting: "requests-per-second",
+            problem: "must be a number from 0.001 on, or 0 for no limit".into(),
+        }),
+    }
+}
+
+/// Who can only come from this machine may administrate unless told otherwise, and whoever the rules let; nobody else.
+fn admin_access(
+    setting: Option<&str>,
+    listen: SocketAddr,
+    checked: bool,
+) -> Result<AdminAccess, ConfigError> {
     match setting {
         Some("yes") => Ok(AdminAccess::Open),
         Some("no") => Ok(AdminAccess::Off),
@@ -178,7 +241,7 @@ fn admin_access(setting: Option<&str>, listen: SocketAddr) -> Result<AdminAccess
             problem: "must be 'yes' (open), 'no' (off) or the path of a file of user:password lines".into(),
         }),
         Some(path) => Ok(AdminAccess::Users(path.into())),
-        None if listen.ip().is_loopback() => Ok(AdminAccess::Open),
+        None if listen.ip().is_loopback() || checked => Ok(AdminAccess::Open),
         None => Ok(AdminAccess::Off),
     }
 }
@@ -210,7 +273,10 @@ mod tests {
     fn an_open_address_is_refused_unless_insecure() {
         let open = Options { listen: Some(([0, 0, 0, 0], 4080).into()), ..Options::default() };
         assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
-        assert!(Options { insecure: Some(true), ..open }.validate().is_ok());
+        assert!(Options { insecure: Some(true), ..open.clone() }.validate().is_ok());
+        let access = Some(AccessOptions::default());
+        let config = Options { access, ..open }.validate().unwrap();
+        assert_eq!(config.admin, AdminAccess::Open, "the rules decide");
     }
 
     #[test]

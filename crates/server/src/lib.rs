@@ -3,13 +3,16 @@
 //! The path of a request, one way, no loops:
 //!
 //! 1. [`http::server`]           accepts the connection, [`http::routes`] finds whose path it is
-//! 2. [`dialect`]                parses, validates, and makes a command of it
-//! 3. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
-//! 4. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
-//! 5. [`engine::state_machine`]  applies it to the table of `leasehold-core`
-//! 6. [`publish`]                wakes whoever waits for what happened
-//! 7. [`dialect`]                renders the outcome
+//! 2. [`access`]                 finds out who asks; every dialect asks it what they may
+//! 3. [`dialect`]                parses, validates, and makes a command of it
+//! 4. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
+//! 5. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
+//! 6. [`engine::state_machine`]  applies it to the table of `leasehold-core`
+//! 7. [`publish`]                wakes whoever waits for what happened, and tells [`audit`]
+//! 8. [`dialect`]                renders the outcome
 
+pub mod access;
+pub mod audit;
 pub mod config;
 pub mod dialect;
 pub mod engine;

@@ -49,6 +49,9 @@ pub(crate) struct ApiArgs {
         global = true
     )]
     admin: Option<String>,
+    /// Access key with the right 'admin', where access control is on
+    #[arg(long, env = "LEASEHOLD_KEY", value_name = "KEY", hide_env_values = true, global = true)]
+    key: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
@@ -146,13 +149,14 @@ async fn recover(data: &Path, majority_is_lost: bool) -> anyhow::Result<()> {
 pub(crate) struct Api {
     addr: String,
     admin: Option<String>,
+    key: Option<String>,
 }
 
 impl Api {
     pub(crate) fn new(args: ApiArgs) -> Self {
         // Several addresses may be given; any node will do.
         let first = args.addr.split(',').next().unwrap_or_default().trim();
-        Self { addr: first.trim_end_matches('/').into(), admin: args.admin }
+        Self { addr: first.trim_end_matches('/').into(), admin: args.admin, key: args.key }
     }
 
     /// Asks; anything but success is an error that says what the server said.
@@ -168,6 +172,9 @@ impl Api {
         if let Some(admin) = &self.admin {
             request = request.header("authorization", format!("Basic {}", BASE64_STANDARD.encode(admin)));
         }
+        if let Some(key) = self.key.as_ref().filter(|_| self.admin.is_none()) {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let asked = client.request(request.body(Full::from(body))?);
         let response =
@@ -181,7 +188,7 @@ impl Api {
             let detail =
                 detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
             match status {
-                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD)"),
+                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD or --key KEY)"),
                 _ => bail!("{status}: {detail}"),
             }
         }

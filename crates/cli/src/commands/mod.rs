@@ -1,5 +1,6 @@
 //! The subcommands of `leasehold`, one file or folder each.
 
+pub(crate) mod access;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cluster;

@@ -7,14 +7,19 @@
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use leasehold_server::access::settings::AccessOptions;
+use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
-use leasehold_server::http::server::Server;
+use leasehold_server::http::server::{Guards, Server};
+use leasehold_server::http::tls::TlsOptions;
+use leasehold_server::publish::Listener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// Settings of a node. Each can also stand in the TOML file, under the same name without the dashes in front.
@@ -69,6 +74,28 @@ pub(crate) struct ServeArgs {
     /// Seconds that a client may take to send a body [default: 30]
     #[arg(long, env = "LEASEHOLD_BODY_TIMEOUT", value_name = "SECONDS")]
     body_timeout: Option<f64>,
+    /// Requests that one identity (or, without access control, one address) may send a second; 0: any number
+    /// [default: 5000 with access control, else any number]
+    #[arg(long, env = "LEASEHOLD_REQUESTS_PER_SECOND", value_name = "N")]
+    requests_per_second: Option<f64>,
+    /// Requests that stand open at a time, waiting for their turn [default: 16000]
+    #[arg(long, env = "LEASEHOLD_LONG_POLLS_MAX", value_name = "N")]
+    long_polls_max: Option<usize>,
+    /// Turn access control on, with this file of access keys (see `leasehold access key`)
+    #[arg(long, env = "LEASEHOLD_ACCESS_KEYS", value_name = "FILE")]
+    access_keys: Option<PathBuf>,
+    /// PEM file with the certificate of this node: serve HTTPS
+    #[arg(long, env = "LEASEHOLD_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of that certificate
+    #[arg(long, env = "LEASEHOLD_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// PEM file with the authorities whose client certificates are accepted
+    #[arg(long, env = "LEASEHOLD_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_certificate")]
+    tls_client_ca: Option<PathBuf>,
+    /// Where to write who got what, one JSON line each: a file, or 'stderr'
+    #[arg(long, env = "LEASEHOLD_AUDIT", value_name = "FILE|stderr")]
+    audit: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -132,15 +159,9 @@ impl ClusterArgs {
 }
 
 impl ServeArgs {
-    fn into_config(self) -> anyhow::Result<Config> {
-        let file = match &self.config {
-            None => Options::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-                Options::from_toml(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?
-            }
-        };
-        let flags = Options {
+    fn into_options(self) -> Options {
+        let tls = self.tls_certificate.zip(self.tls_key);
+        Options {
             listen: self.listen,
             data: self.data,
             insecure: self.insecure,
@@ -156,17 +177,43 @@ impl ServeArgs {
             snapshot_log_mib: self.snapshot_log_mib,
             header_timeout: self.header_timeout,
             body_timeout: self.body_timeout,
+            requests_per_second: self.requests_per_second,
+            long_polls_max: self.long_polls_max,
+            access: self
+                .access_keys
+                .map(|keys| AccessOptions { keys: Some(keys), ..AccessOptions::default() }),
+            tls: tls.map(|(certificate, key)| TlsOptions { certificate, key, client_ca: self.tls_client_ca }),
+            audit: self.audit.map(AuditOptions::new),
             cluster: Some(self.cluster.into_options()),
+        }
+    }
+}
+
+/// Where the settings come from: read at the start, and again on SIGHUP.
+struct Sources {
+    file: Option<PathBuf>,
+    flags: Options,
+}
+
+impl Sources {
+    fn read(&self) -> anyhow::Result<Config> {
+        let file = match &self.file {
+            None => Options::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                Options::from_toml(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?
+            }
         };
-        Ok(flags.or(file).validate()?)
+        Ok(self.flags.clone().or(file).validate()?)
     }
 }
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     start_logging();
-    let config = args.into_config()?;
+    let sources = Sources { file: args.config.clone(), flags: args.into_options() };
+    let config = sources.read()?;
     raise_descriptor_limit(config.connections_max as u64 + 256);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config, sources))
 }
 
 /// Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
@@ -196,22 +243,30 @@ fn start_logging() {
         .init();
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let hangup = signal(SignalKind::hangup())?;
+    let guards = Arc::new(Guards::new(&config).map_err(|why| anyhow!(why))?);
     let engine_config = EngineConfig {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
         snapshot_log_bytes: config.snapshot_log_bytes,
-        listeners: Vec::new(),
+        listeners: guards.audit.iter().map(|audit| audit.clone() as Arc<dyn Listener>).collect(),
         cluster: config.cluster.clone(),
     };
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;
+    if let Some(audit) = &guards.audit {
+        audit.go_live();
+    }
     let listen = config.listen;
-    let server = Server::bind(engine.clone(), config.clone()).await;
+    let server = Server::bind(engine.clone(), config.clone(), guards.clone()).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;
-    let url = format!("http://{}", server.local_addr()?);
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", server.local_addr()?);
     engine.set_url(&url);
+    warn_of_plain_text(&config);
+    tokio::spawn(reload_on_hangup(hangup, guards.clone(), sources));
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);
     let orphans = tokio::spawn(withdraw_orphans(engine.clone()));
@@ -230,9 +285,32 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         .await;
     orphans.abort();
     engine.stop().await;
+    if let Some(audit) = &guards.audit {
+        audit.flush();
+    }
     match failed.into_inner() {
         None => Ok(()),
         Some(why) => Err(anyhow!("the node stopped, since its log failed: {why}")),
+    }
+}
+
+/// Credentials that travel in the clear are everybody's.
+fn warn_of_plain_text(config: &Config) {
+    if !config.listen.ip().is_loopback() && config.access.is_some() && config.tls.is_none() {
+        tracing::warn!(
+            "credentials travel in the clear: give --tls-certificate and --tls-key, or let only a proxy with TLS in"
+        );
+    }
+}
+
+/// A broken file changes nothing, and says so loudly.
+async fn reload_on_hangup(mut hangup: Signal, guards: Arc<Guards>, sources: Sources) {
+    while hangup.recv().await.is_some() {
+        let read = sources.read().map_err(|error| format!("{error:#}"));
+        match read.and_then(|config| guards.reload(&config)) {
+            Ok(()) => tracing::info!("SIGHUP: access control and certificate were read anew"),
+            Err(why) => tracing::error!(%why, "SIGHUP: NOTHING WAS CHANGED, the old rules stay in force"),
+        }
     }
 }
 

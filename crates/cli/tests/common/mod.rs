@@ -92,7 +92,7 @@ impl Server {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some(addr) = line.trim().split("http://").nth(1) else {
+        let Some((_, addr)) = line.trim().split_once("://") else {
             child.wait().unwrap();
             let output = fs::read_to_string(&log).unwrap_or_default();
             fs::remove_file(&log).ok();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use claim::{Claim, End, Status};
 use claims::Claims;
 use id_index::IdIndex;
-pub use query::{ListFilter, ListPage};
+pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::Resources;
 pub use snapshot::{Frozen, RestoreError, Restorer, SNAPSHOT_FORMAT};

@@ -91,6 +91,22 @@ impl ListFilter {
     }
 }
 
+/// Which claims a reader may see; `None`: all of them.
+pub type Sight<'a> = Option<&'a dyn Fn(&Claim) -> bool>;
+
+/// What one call of a list looks for.
+struct Wanted<'a> {
+    filter: &'a ListFilter,
+    sees: Sight<'a>,
+    now_us: u64,
+}
+
+impl Wanted<'_> {
+    fn matches(&self, claim: &Claim) -> bool {
+        self.filter.matches(claim, self.now_us) && self.sees.is_none_or(|sees| sees(claim))
+    }
+}
+
 impl Table {
     /// The instant up to which the table has come.
     pub fn clock(&self) -> Stamp {
@@ -182,10 +198,23 @@ impl Table {
 
     /// Goes on filling `page` for about `budget` claims; call again until it is done.
     pub fn list(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
+        self.list_seen(filter, None, page, now_us, budget);
+    }
+
+    /// The same, for a reader who may see only some of the claims: the others are neither shown nor counted.
+    pub fn list_seen(
+        &self,
+        filter: &ListFilter,
+        sees: Sight<'_>,
+        page: &mut ListPage,
+        now_us: u64,
+        budget: usize,
+    ) {
+        let wanted = Wanted { filter, sees, now_us };
         match filter.resource.as_ref().map(|name| self.resources.get(name)) {
-            Some(Some(resource)) => self.list_resource(resource, filter, page, now_us, budget.max(1)),
+            Some(Some(resource)) => self.list_resource(resource, &wanted, page, budget.max(1)),
             Some(None) => page.done = true,
-            None => self.list_all(filter, page, now_us, budget),
+            None => self.list_all(&wanted, page, budget),
         }
     }
 
@@ -193,11 +222,11 @@ impl Table {
     fn list_resource(
         &self,
         resource: &Resource,
-        filter: &ListFilter,
+        looked_for: &Wanted<'_>,
         page: &mut ListPage,
-        now_us: u64,
         budget: usize,
     ) {
+        let Wanted { filter, now_us, .. } = *looked_for;
         let wanted = |status: Status| filter.status.is_none_or(|filter| filter == status);
         let final_wanted = filter.status.is_none_or(Status::is_final);
         let mut seqs: Vec<u64> = Vec::new();
@@ -213,16 +242,17 @@ impl Table {
         }
         seqs.sort_unstable();
         for seq in seqs {
-            if filter.matches(self.claims.at(seq), now_us) && !page.take(|| self.view_at(seq, now_us)) {
+            if looked_for.matches(self.claims.at(seq)) && !page.take(|| self.view_at(seq, now_us)) {
                 return;
             }
         }
         page.done = !more;
     }
 
-    fn list_all(&self, filter: &ListFilter, page: &mut ListPage, now_us: u64, budget: usize) {
+    fn list_all(&self, wanted: &Wanted<'_>, page: &mut ListPage, budget: usize) {
+        let Wanted { filter, sees, now_us } = *wanted;
         let mut left = budget;
-        let countable = filter.is_status_alone();
+        let countable = filter.is_status_alone() && sees.is_none();
         for (number, claims) in self.claims.pages_from(page.next_seq) {
             if left == 0 {
                 page.next_seq = number << PAGE_BITS;
@@ -240,7 +270,7 @@ impl Table {
             left = left.saturating_sub(claims.claims.len());
             for claim in &claims.claims {
                 let seq = number << PAGE_BITS | u64::from(claim.slot);
-                if filter.matches(claim, now_us) && !page.take(|| self.view_at(seq, now_us)) {
+                if wanted.matches(claim) && !page.take(|| self.view_at(seq, now_us)) {
                     return;
                 }
             }

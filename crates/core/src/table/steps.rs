@@ -344,7 +344,7 @@ impl Table {
     }
 
     pub(super) fn report(&self, seq: u64, kind: EventKind, events: &mut Vec<Event>) {
-        let Claim { id, resource, owner, token, .. } = self.claims.at(seq);
+        let Claim { id, resource, owner, token, end, .. } = self.claims.at(seq);
         events.push(Event {
             stamp: self.clock,
             kind,
@@ -352,6 +352,7 @@ impl Table {
             resource: resource.clone(),
             owner: owner.clone(),
             token: *token,
+            reason: end.as_ref().and_then(|end| end.reason.clone()),
         });
     }
 

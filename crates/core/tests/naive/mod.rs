@@ -520,8 +520,8 @@ impl Model {
     }
 
     fn report(&mut self, seq: u64, kind: EventKind) {
-        let Row { id, resource, owner, token, .. } = self.at(seq).clone();
-        self.events.push(Event { stamp: self.clock, kind, claim: id, resource, owner, token });
+        let Row { id, resource, owner, token, reason, .. } = self.at(seq).clone();
+        self.events.push(Event { stamp: self.clock, kind, claim: id, resource, owner, token, reason });
     }
 }
 

@@ -17,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub type TakeBack = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub struct Delivery {
     owed: Mutex<Option<Owed>>,
+    /// Several answers may be on their way at once: it can't be told which of them a write belongs to.
+    shared: AtomicBool,
 }
 
 struct Owed {
@@ -59,7 +62,15 @@ enum Stage {
 impl Delivery {
     /// The next answer on this connection hands something over; call `take_back` should it be lost.
     pub fn owe(&self, take_back: TakeBack) {
+        if self.shared.load(Ordering::Relaxed) {
+            return;
+        }
         *self.owed.lock() = Some(Owed { take_back, stage: Stage::Unsent });
+    }
+
+    /// The connection carries several requests at once: all its answers count as seen.
+    pub fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
     }
 
     /// The client has seen the answer: it goes on.

@@ -12,6 +12,7 @@ pub mod request;
 pub mod routes;
 pub mod server;
 pub mod time;
+pub mod tls;
 
 use bytes::Bytes;
 use http_body_util::Full;

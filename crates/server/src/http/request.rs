@@ -4,7 +4,7 @@
 //! Never: believes a forwarding header unless it comes from a proxy that the operator named.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -15,6 +15,9 @@ use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap};
 use super::delivery::Delivery;
 use super::problem::{closing, problem};
 use super::{Response, server::App};
+
+/// How much of a refused request is read before it is answered.
+const DRAIN_LEN_MAX: usize = 64 << 10;
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Whether forwarding headers on it are believed.
     pub trusted: bool,
+    /// Whether it is TLS.
+    pub secure: bool,
+    /// The client's certificate, in DER, which TLS has verified.
+    pub certificate: OnceLock<Box<[u8]>>,
     /// The answer whose arrival matters, if there is one.
     pub delivery: Delivery,
 }
@@ -36,7 +43,15 @@ impl Connection {
     pub fn new(peer: SocketAddr, local: SocketAddr, trusted_proxies: &[IpAddr]) -> Self {
         let ip = peer.ip().to_canonical();
         let trusted = trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
-        Self { peer, peer_name: ip.to_string().into(), local, trusted, delivery: Delivery::default() }
+        Self {
+            peer,
+            peer_name: ip.to_string().into(),
+            local,
+            trusted,
+            secure: false,
+            certificate: OnceLock::new(),
+            delivery: Delivery::default(),
+        }
     }
 
     /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
@@ -54,13 +69,21 @@ impl Connection {
     pub fn base_url(&self, headers: &HeaderMap) -> String {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let forwarded = |name| text(name).filter(|_| self.trusted);
-        let scheme = forwarded("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
+        let https = self.secure || forwarded("x-forwarded-proto") == Some("https");
+        let scheme = if https { "https" } else { "http" };
         let hosts = [forwarded("x-forwarded-host"), text(HOST.as_str())];
         match hosts.into_iter().flatten().find(|host| is_host(host)) {
             Some(host) => format!("{scheme}://{host}"),
             None => format!("{scheme}://{}", self.local),
         }
     }
+}
+
+/// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
+pub fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
+    let text = headers.get("leasehold-reason")?.to_str().ok()?.trim();
+    let text = text.get(..1024).unwrap_or(text);
+    (!text.is_empty()).then(|| text.into())
 }
 
 /// Names, addresses and ports only: this ends up in URLs that other clients read.
@@ -100,6 +123,15 @@ pub async fn read_body(
             let detail = format!("the body did not arrive within {:?}", app.config.body_timeout);
             Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "body-too-slow", &detail)))
         }
+    }
+}
+
+/// Reads what is left of a small body, and forgets it: a client that is refused while it still sends may miss the
+/// answer over HTTP/2, where the rest of its request is reset.
+pub async fn drain(app: &App, body: Incoming) {
+    if !body.is_end_stream() {
+        let rest = Limited::new(body, DRAIN_LEN_MAX).collect();
+        tokio::time::timeout(app.config.body_timeout, rest).await.ok();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which path belongs to whom.
 //!
 //! In:    a request. Out: the response of the dialect or page that owns its path.
-//! Never: looks into bodies or tables.
+//! Never: looks into bodies or tables, and lets nobody pass whom access control does not know.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use hyper::{Method, Request, StatusCode, Version};
 
 use super::cluster;
 use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
-use super::request::Connection;
+use super::request::{Connection, drain};
 use super::server::App;
 use super::{Response, json, typed};
+use crate::access::{Caller, Recognised};
 use crate::dialect::{claims, dss, leases, locks};
 
 /// Answers a request. The future has the size of what it does: hyper keeps one a connection, and neither a request
@@ -31,21 +32,55 @@ pub fn answer(
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
         return Box::pin(std::future::ready(refusal));
     }
-    if !app.engine.is_alone() && needs_barrier(&request) {
-        return Box::pin(after_barrier(app, connection, request));
+    if is_open(request.uri().path()) {
+        return Box::pin(std::future::ready(page(&app, &request)));
     }
-    dispatch(app, connection, request)
+    match app.guards.access.recognise(&connection, request.headers()) {
+        Ok(Recognised::Known(caller)) => answer_to(app, connection, request, caller),
+        Ok(Recognised::Unknown(pending)) => Box::pin(async move {
+            let caller = app.guards.access.resolve(*pending).await;
+            answer_to(app, connection, request, caller).await
+        }),
+        Err(refusal) => Box::pin(async move {
+            drain(&app, request.into_body()).await;
+            refusal
+        }),
+    }
+}
+
+/// Pages for probes, which have no credentials and learn nothing.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version")
+}
+
+/// The same, once it is known who asks.
+fn answer_to(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+    caller: Caller,
+) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    if !app.engine.is_alone() && needs_barrier(&request, &caller) {
+        return Box::pin(after_barrier(app, connection, request, caller));
+    }
+    dispatch(app, connection, request, caller)
 }
 
 /// Whether the answer depends on what other nodes have acknowledged: whatever only reads, and the few changes that look
 /// before they act. (A change is ordered by the log, and its own node has applied it before it answers.)
-fn needs_barrier(request: &Request<Incoming>) -> bool {
+fn needs_barrier(request: &Request<Incoming>, caller: &Caller) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
         "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" | "/metrics" | "/" => false,
         _ if path.starts_with("/v1/cluster") => false,
         _ if path.starts_with("/v1/dss/") => true,
+        // Where it matters whose a claim is, it is looked at before it is changed.
+        _ if caller.is_checked()
+            && (*request.method() != Method::POST || path.starts_with("/v1/renewals")) =>
+        {
+            true
+        }
         // Locks are looked at before they are released or revoked.
         _ => reads || (*request.method() == Method::DELETE && !path.starts_with("/v1/")),
     }
@@ -56,17 +91,18 @@ async fn after_barrier(
     app: Arc<App>,
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
+    caller: Caller,
 ) -> Response {
     if take_stale(&mut request) {
         let staleness = format!("{:.3}", app.engine.staleness().as_secs_f64());
-        let mut response = dispatch(app, connection, request).await;
+        let mut response = dispatch(app, connection, request, caller).await;
         if let Ok(staleness) = HeaderValue::from_str(&staleness) {
             response.headers_mut().insert("leasehold-staleness", staleness);
         }
         return response;
     }
     match app.engine.barrier().await {
-        Ok(()) => dispatch(app, connection, request).await,
+        Ok(()) => dispatch(app, connection, request, caller).await,
         Err(error) => engine_problem(&error),
     }
 }
@@ -93,44 +129,51 @@ fn dispatch(
     app: Arc<App>,
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
+    caller: Caller,
 ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
         take_stale(&mut request);
     }
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
-        return Box::pin(async move { claims::collection(&app, &connection, request).await });
+        return Box::pin(async move { claims::collection(&app, &connection, request, &caller).await });
     }
     if let Some(id) = path.strip_prefix("/v1/claims/").map(|id| id.strip_suffix('/').unwrap_or(id))
         && !id.is_empty()
         && !id.contains('/')
     {
         let id = id.parse().ok();
-        return Box::pin(async move { claims::item(&app, &connection, request, id).await });
+        return Box::pin(async move { claims::item(&app, &connection, request, id, &caller).await });
     }
     match locks::Place::of(path) {
-        Some(place) => Box::pin(async move { locks::answer(&app, &connection, request, place).await }),
-        None => Box::pin(route(app, connection, request)),
+        Some(place) => {
+            Box::pin(async move { locks::answer(&app, &connection, request, place, &caller).await })
+        }
+        None => Box::pin(route(app, connection, request, caller)),
     }
 }
 
-async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Response {
+async fn route(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+    caller: Caller,
+) -> Response {
     let path = request.uri().path();
     if path.starts_with("/v1/claims/") {
         return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/");
     }
     if path == "/v1/cluster" || path.starts_with("/v1/cluster/") {
-        return Box::pin(cluster::answer(&app, request)).await;
+        return Box::pin(cluster::answer(&app, request, &caller)).await;
     }
     if let Some(rest) = path.strip_prefix("/v1/dss/") {
         let rest = rest.to_string();
-        return dss::answer(&app, &rest, request).await;
+        return dss::answer(&app, &connection, &rest, request, &caller).await;
     }
     match path {
-        "/v1/backup" => Box::pin(cluster::backup(&app, &request)).await,
-        "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
-        "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
-        _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,
+        "/v1/backup" => Box::pin(cluster::backup(&app, &request, &caller)).await,
+        "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request, &caller).await,
+        _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request, &caller).await,
         _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
     }
 }

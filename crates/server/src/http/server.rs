@@ -1,6 +1,6 @@
 //! The listener: accepts connections, serves requests on them, stops in order.
 //!
-//! In:    TCP connections. Out: hyper's requests to `routes.rs`.
+//! In:    TCP connections, with TLS or without. Out: hyper's requests to `routes.rs`.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 use std::convert::Infallible;
@@ -8,20 +8,29 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1::{self, Parts};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use leasehold_core::ClaimId;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 
+use super::Response;
 use super::basic::Administrators;
 use super::delivery::Wire;
-use super::problem::problem_body;
+use super::problem::{problem, problem_body};
 use super::request::Connection;
 use super::routes;
+use super::tls::Tls;
+use crate::access::rate::Rates;
+use crate::access::{Access, Caller, Policy};
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::engine::Engine;
 
@@ -34,6 +43,51 @@ const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
 
+/// Requests that one HTTP/2 connection may have open at a time.
+const STREAMS_MAX: u32 = 100;
+/// How often an HTTP/2 connection is asked whether its client still lives.
+const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// Who stands at the door: access control, TLS, the audit.
+pub struct Guards {
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// Certificate and key.
+    pub tls: Option<Arc<Tls>>,
+    /// Who got what.
+    pub audit: Option<Arc<Audit>>,
+}
+
+impl Guards {
+    /// Reads everything that the configuration names, and keeps an eye on it.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        let audit = config.audit.as_ref().map(Audit::start).transpose()?;
+        let policy = config.access.as_ref().map(|options| Policy::new(options, None)).transpose()?;
+        let rates = config.requests_per_second.map(|rate| Rates::new(rate, 2.0 * rate));
+        let tls = config.tls.as_ref().map(Tls::new).transpose().map_err(|why| format!("tls: {why}"))?;
+        let access = Access::new(policy, rates, audit.clone());
+        access.watch_keys();
+        if let Some(tls) = &tls {
+            tls.watch();
+        }
+        Ok(Self { access, tls, audit })
+    }
+
+    /// Reads it anew.
+    pub fn reload(&self, config: &Config) -> Result<(), String> {
+        if let Some(tls) = &self.tls {
+            tls.reload();
+        }
+        match &config.access {
+            Some(options) => self.access.reload(options),
+            None if self.access.is_on() => {
+                Err("the [access] part is gone: start the node anew to turn access control off".into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// What every request can reach.
 pub struct App {
     /// The lock table.
@@ -42,8 +96,31 @@ pub struct App {
     pub config: Config,
     /// Who may use the locks dialect's administration.
     pub administrators: Administrators,
+    /// Access control, TLS and audit.
+    pub guards: Arc<Guards>,
+    /// Places for requests that stand open.
+    pub long_polls: Semaphore,
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    /// Tells the audit who asks for the next change of this claim.
+    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &HeaderMap) {
+        if let Some(audit) = &self.guards.audit {
+            audit.note(claim, caller.owner(connection, headers), connection.client(headers));
+        }
+    }
+
+    /// A place for a request that may stand open for long.
+    pub fn long_poll(&self) -> Result<SemaphorePermit<'_>, Response> {
+        self.long_polls.try_acquire().map_err(|_| {
+            let detail = "too many requests stand open already: come back later, or ask without waiting";
+            let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", detail);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        })
+    }
 }
 
 /// A bound listener: clients can connect, nobody answers yet.
@@ -55,11 +132,13 @@ pub struct Server {
 
 impl Server {
     /// Binds the configured address.
-    pub async fn bind(engine: Arc<Engine>, config: Config) -> std::io::Result<Self> {
+    pub async fn bind(engine: Arc<Engine>, config: Config, guards: Arc<Guards>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
         let administrators = Administrators::new(config.admin.clone());
-        Ok(Self { listener, app: Arc::new(App { engine, config, administrators, stopping }), stop })
+        let long_polls = Semaphore::new(config.long_polls_max.min(Semaphore::MAX_PERMITS));
+        let app = App { engine, config, administrators, guards, long_polls, stopping };
+        Ok(Self { listener, app: Arc::new(app), stop })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -105,8 +184,47 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
     keep_alive(&stream);
-    let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
-    let (wire, caller) = (Wire::new(stream, connection.clone()), connection.clone());
+    let mut connection = Connection::new(peer, local, &app.config.trusted_proxies);
+    connection.secure = app.guards.tls.is_some();
+    let connection = Arc::new(connection);
+    let wire = Wire::new(stream, connection.clone());
+    match app.guards.tls.clone() {
+        None => serve_http1(app, wire, connection).await,
+        // A handshake takes much more room than a connection that has none.
+        Some(tls) => Box::pin(serve_tls(app, wire, connection, &tls)).await,
+    }
+    drop(place);
+}
+
+/// The handshake, within the time for headers; then whichever protocol both sides speak.
+async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
+    let handshake = tls.acceptor().accept(wire);
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(app.config.header_timeout, handshake) => shaken,
+        () = stopped(app.stopping.clone()) => return,
+    };
+    let peer = connection.peer;
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%peer, %error, "a TLS handshake failed"),
+        Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
+    };
+    let (_, session) = stream.get_ref();
+    if let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) {
+        connection.certificate.set(certificate.as_ref().into()).ok();
+    }
+    if session.alpn_protocol() == Some(b"h2") {
+        serve_http2(app, stream, connection).await;
+    } else {
+        serve_http1(app, stream, connection).await;
+    }
+}
+
+async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (caller, peer) = (connection.clone(), connection.peer);
     let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
     let service = service_fn(move |request| {
         caller.delivery.seen();
@@ -119,7 +237,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         .max_buf_size(HEAD_BYTES_MAX)
         // Names of headers ignore case, but scripts that grep for `Location:` don't.
         .title_case_headers(true)
-        .serve_connection(TokioIo::new(wire), service);
+        .serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
         ended = &mut serving => ended,
         () = stopped(stopping.clone()) => {
@@ -141,7 +259,47 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         () = linger(&mut stream) => {}
         () = stopped(stopping) => {}
     }
-    drop(place);
+}
+
+async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    connection.delivery.share();
+    let (stopping, peer) = (app.stopping.clone(), connection.peer);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        name_host(&mut request);
+        let answer = routes::answer(app.clone(), connection.clone(), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut serving = std::pin::pin!(
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .max_concurrent_streams(STREAMS_MAX)
+            .keep_alive_interval(Some(PING_EVERY))
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = stopped(stopping) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection ended early");
+    }
+}
+
+/// HTTP/2 names the host in a place of its own: from here on it is a header, as it was before.
+fn name_host(request: &mut Request<Incoming>) {
+    let authority = request.uri().authority().map(hyper::http::uri::Authority::as_str);
+    if let Some(Ok(host)) = authority.map(HeaderValue::from_str)
+        && !request.headers().contains_key(HOST)
+    {
+        request.headers_mut().insert(HOST, host);
+    }
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -149,7 +307,7 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
 }
 
 /// Reads on for a moment: a socket that is closed with bytes unread is reset, and the answer lost with it.
-async fn linger(stream: &mut Wire) {
+async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let rest = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await

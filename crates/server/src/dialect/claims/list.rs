@@ -9,11 +9,13 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LINK};
 use hyper::{Request, StatusCode};
-use leasehold_core::table::{ListFilter, ListPage};
-use leasehold_core::{Command, Status};
+use leasehold_core::table::{ListFilter, ListPage, Sight};
+use leasehold_core::{Claim, Command, Status};
 
 use super::parse::mistaken;
 use super::render;
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
 use crate::http::request::Connection;
@@ -36,9 +38,11 @@ pub(super) async fn list(
     app: &App,
     connection: &Connection,
     request: &Request<Incoming>,
+    caller: &Caller,
 ) -> Result<Response, Response> {
+    caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
-    let page = read(app, &query).await?;
+    let page = read(app, &query, caller).await?;
     let base_url = connection.base_url(request.headers());
     let mut body = Vec::with_capacity(2 + page.views.len() * 512);
     body.push(b'[');
@@ -58,7 +62,8 @@ pub(super) async fn list(
 }
 
 /// Reads a page, again if something on it had outlived its deadline and had to be ended first.
-async fn read(app: &App, query: &ListQuery) -> Result<ListPage, Response> {
+async fn read(app: &App, query: &ListQuery, caller: &Caller) -> Result<ListPage, Response> {
+    let sees = |claim: &Claim| caller.may_see(&claim.resource, &claim.owner);
     let engine = &app.engine;
     let failed = |error| engine_problem(&error);
     if engine.read(|table, now_us| table.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)) {
@@ -68,7 +73,10 @@ async fn read(app: &App, query: &ListQuery) -> Result<ListPage, Response> {
         let mut page = ListPage::new(query.offset, query.limit);
         let mut unsettled = BTreeSet::new();
         while !page.done {
-            engine.read(|table, now_us| table.list(&query.filter, &mut page, now_us, CLAIMS_PER_LOOK));
+            engine.read(|table, now_us| {
+                let sees: Sight<'_> = if caller.is_checked() { Some(&sees) } else { None };
+                table.list_seen(&query.filter, sees, &mut page, now_us, CLAIMS_PER_LOOK);
+            });
             tokio::task::yield_now().await;
         }
         engine.read(|table, now_us| {

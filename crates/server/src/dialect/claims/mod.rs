@@ -15,13 +15,15 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+    Claim, ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 
 use self::parse::{ClaimBody, Patch};
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, read_body};
+use crate::http::request::{Connection, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, json};
 
@@ -31,11 +33,16 @@ const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
 /// `/v1/claims/`.
-pub async fn collection(app: &Arc<App>, connection: &Connection, request: Request<Incoming>) -> Response {
+pub async fn collection(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    caller: &Caller,
+) -> Response {
     match *request.method() {
-        Method::POST => post(app, connection, request).await.unwrap_or_else(|refusal| refusal),
+        Method::POST => post(app, connection, request, caller).await.unwrap_or_else(|refusal| refusal),
         Method::GET | Method::HEAD => {
-            Box::pin(list::list(app, connection, &request)).await.unwrap_or_else(|refusal| refusal)
+            Box::pin(list::list(app, connection, &request, caller)).await.unwrap_or_else(|refusal| refusal)
         }
         _ => method_not_allowed("GET, HEAD, POST"),
     }
@@ -47,15 +54,19 @@ pub async fn item(
     connection: &Connection,
     request: Request<Incoming>,
     id: Option<ClaimId>,
+    caller: &Caller,
 ) -> Response {
     let method = request.method();
     if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(method) {
         return method_not_allowed("GET, HEAD, PATCH, PUT");
     }
+    if let Err(refusal) = caller.require_any(&[Verb::Read, Verb::Claim]) {
+        return refusal;
+    }
     let Some(id) = id else { return unknown_claim() };
     let answer = match *method {
-        Method::GET | Method::HEAD => get(app, connection, &request, id).await,
-        _ => update(app, connection, request, id).await,
+        Method::GET | Method::HEAD => get(app, connection, &request, id, caller).await,
+        _ => update(app, connection, request, id, caller).await,
     };
     answer.unwrap_or_else(|refusal| refusal)
 }
@@ -64,20 +75,26 @@ async fn post(
     app: &Arc<App>,
     connection: &Connection,
     request: Request<Incoming>,
+    caller: &Caller,
 ) -> Result<Response, Response> {
     let wait = parse::wait_parameter(request.uri().query())?;
     let (head, body) = request.into_parts();
-    let owner = connection.client(&head.headers);
+    let owner = caller.owner(connection, &head.headers);
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
     let ClaimBody { resource, ttl_us, data } = parse::claim_body(&body)?;
+    caller.require(Verb::Claim, &resource)?;
     let idempotency = parse::idempotency(&head.headers, &owner, &resource, ttl_us, data.as_ref())?;
     let id = ClaimId::from_u128(rand::random());
+    app.note(id, caller, connection, &head.headers);
     let keyed = idempotency.is_some();
     let new =
         NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency };
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
-        Some(wait) => Box::pin(wait::claim(app, new, wait, keyed)).await,
+        Some(wait) => {
+            let _place = app.long_poll()?;
+            Box::pin(wait::claim(app, new, wait, keyed)).await
+        }
     };
     let base_url = connection.base_url(&head.headers);
     match outcome.map_err(|error| engine_problem(&error))? {
@@ -111,11 +128,27 @@ async fn get(
     connection: &Connection,
     request: &Request<Incoming>,
     id: ClaimId,
+    caller: &Caller,
 ) -> Result<Response, Response> {
     parse::no_parameters(request.uri().query())?;
     let base_url = connection.base_url(request.headers());
+    if caller.is_checked() {
+        visible(app, id, caller)?;
+    }
     let view = look_at(app, id).await.map_err(|error| engine_problem(&error))?;
     Ok(view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url)))
+}
+
+/// A claim that the caller may see. To others it is as if it were not there: its id is all they know.
+fn visible(app: &App, id: ClaimId, caller: &Caller) -> Result<View, Response> {
+    let view = app.engine.read(|table, now_us| table.claim_view(id, now_us));
+    view.filter(|view| caller.may_see(&view.claim.resource, &view.claim.owner)).ok_or_else(unknown_claim)
+}
+
+/// A claim that the caller may change. Who owns it never changes, so what is found here still holds later.
+fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
+    let Claim { resource, owner, .. } = visible(app, id, caller)?.claim;
+    if caller.may_change(&resource, &owner) { Ok(()) } else { Err(caller.refuse(Verb::Revoke, &resource)) }
 }
 
 /// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
@@ -142,14 +175,22 @@ async fn update(
     connection: &Connection,
     request: Request<Incoming>,
     id: ClaimId,
+    caller: &Caller,
 ) -> Result<Response, Response> {
     let wait = parse::wait_parameter(request.uri().query())?;
+    if caller.is_checked() {
+        changeable(app, id, caller)?;
+    }
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
     let patch = parse::patch(&body, head.method == Method::PUT)?;
     let base_url = connection.base_url(&head.headers);
+    if let Patch::Finish(_) = patch {
+        app.note(id, caller, connection, &head.headers);
+    }
     let outcome = match (&patch, wait) {
         (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => {
+            let _place = app.long_poll()?;
             Box::pin(wait::activate(app, id, &patch, wait)).await
         }
         _ => app.engine.submit(command(id, &patch, &head.headers)).await,
@@ -159,7 +200,9 @@ async fn update(
         Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Outcome::Rejected(Rejection::Unknown(_)) => Err(unknown_claim()),
         Outcome::Rejected(Rejection::Final(view)) => Err(render::final_status(&patch, &view)),
-        Outcome::Rejected(Rejection::Waiting(view)) => Err(still_waiting(app, &patch, &view, &base_url)),
+        Outcome::Rejected(Rejection::Waiting(view)) => {
+            Err(still_waiting(app, &patch, &view, &base_url, caller))
+        }
         Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
         other => Err(unexpected(&other)),
     }
@@ -172,7 +215,7 @@ fn command(id: ClaimId, patch: &Patch, headers: &HeaderMap) -> Command {
         target: Target::Claim(id),
         guard: Guard::default(),
         ending,
-        reason: parse::reason(headers),
+        reason: reason(headers),
         purge_data: false,
     };
     match patch {
@@ -185,10 +228,11 @@ fn command(id: ClaimId, patch: &Patch, headers: &HeaderMap) -> Command {
 }
 
 /// A waiting claim can't be activated while another holds (409), nor renewed or released at all (400).
-fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str) -> Response {
+fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: &Caller) -> Response {
     match patch {
         Patch::Activate | Patch::ActivateWithTtl(_) => {
             let holder = app.engine.read(|table, now_us| table.holder_view(&view.claim.resource, now_us));
+            let holder = holder.filter(|holder| caller.may_see(&holder.claim.resource, &holder.claim.owner));
             json(StatusCode::CONFLICT, render::conflict(view, holder.as_ref(), base_url))
         }
         Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),
@@ -200,18 +244,27 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str) -> Respo
 }
 
 /// `/v1/renewals`: starts the ttls of many claims anew in one request, answered claim by claim.
-pub async fn renewals(app: &Arc<App>, _connection: &Connection, request: Request<Incoming>) -> Response {
+pub async fn renewals(
+    app: &Arc<App>,
+    _connection: &Connection,
+    request: Request<Incoming>,
+    caller: &Caller,
+) -> Response {
     if request.method() != Method::POST {
         return method_not_allowed("POST");
     }
-    renew_many(app, request).await.unwrap_or_else(|refusal| refusal)
+    renew_many(app, request, caller).await.unwrap_or_else(|refusal| refusal)
 }
 
-async fn renew_many(app: &App, request: Request<Incoming>) -> Result<Response, Response> {
+async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> Result<Response, Response> {
+    caller.require_any(&[Verb::Claim])?;
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;
-    let (ids, ttl_us) = parse::renewals(&body)?;
+    let (mut ids, ttl_us) = parse::renewals(&body)?;
+    if caller.is_checked() {
+        hide_others(app, &mut ids, caller);
+    }
     let known = ids.iter().flatten().map(|id| Command::Renew {
         target: Target::Claim(*id),
         guard: Guard::default(),
@@ -220,6 +273,23 @@ async fn renew_many(app: &App, request: Request<Incoming>) -> Result<Response, R
     });
     let outcomes = app.engine.submit_many(known.collect()).await.map_err(|error| engine_problem(&error))?;
     Ok(json(StatusCode::OK, render::renewals(&ids, outcomes)))
+}
+
+/// Claims that the caller may not change are as good as unknown.
+fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
+    app.engine.read(|table, now_us| {
+        let may = |id: ClaimId| {
+            let view = table.claim_view(id, now_us);
+            view.is_none_or(|view| caller.may_change(&view.claim.resource, &view.claim.owner))
+        };
+        for id in ids {
+            if let Ok(known) = *id
+                && !may(known)
+            {
+                *id = Err(known.to_string());
+            }
+        }
+    });
 }
 
 fn detail(status: StatusCode, view: &View, base_url: &str) -> Response {

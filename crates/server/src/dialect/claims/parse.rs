@@ -252,13 +252,6 @@ pub(super) fn idempotency(
     Ok(Some(Idempotency { key: first(key), fingerprint: first(request) as u64 }))
 }
 
-/// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
-pub(super) fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
-    let text = headers.get("leasehold-reason")?.to_str().ok()?.trim();
-    let text = text.get(..1024).unwrap_or(text);
-    (!text.is_empty()).then(|| text.into())
-}
-
 /// The members of a JSON object, and which of them are given twice.
 fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
     if body.is_empty() {

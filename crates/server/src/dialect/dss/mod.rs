@@ -14,16 +14,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 
 use self::parse::{Ask, Caller, ListAsk, TYPES};
 use self::render::{Errno, Fate};
+use crate::access::Caller as Access;
+use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::problem::{self, method_not_allowed, not_found, problem};
-use crate::http::request::read_body;
+use crate::http::request::{Connection, read_body, reason};
 use crate::http::server::App;
 
 /// Largest body of a call: 10,000 ids of 800 bytes each.
@@ -32,7 +34,13 @@ const BODY_LEN_MAX: usize = 8 << 20;
 const RESOURCES_PER_LOOK: usize = 4096;
 
 /// `/v1/dss/<rest>`.
-pub async fn answer(app: &Arc<App>, rest: &str, request: Request<Incoming>) -> Response {
+pub async fn answer(
+    app: &Arc<App>,
+    connection: &Connection,
+    rest: &str,
+    request: Request<Incoming>,
+    who: &Access,
+) -> Response {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let call = rest.split_once('/').filter(|(_, verb)| VERBS.contains(verb));
     let Some((kind, verb)) = call else {
@@ -43,30 +51,95 @@ pub async fn answer(app: &Arc<App>, rest: &str, request: Request<Incoming>) -> R
     if request.method() != Method::POST {
         return method_not_allowed("POST");
     }
-    call_of(app, kind, verb, request).await.unwrap_or_else(|refusal| refusal)
+    call_of(app, connection, kind, verb, request, who).await.unwrap_or_else(|refusal| refusal)
 }
 
 const VERBS: [&str; 5] = ["lock", "refresh", "unlock", "status", "list"];
 
 async fn call_of(
     app: &Arc<App>,
+    connection: &Connection,
     kind: &str,
     verb: &str,
     request: Request<Incoming>,
+    who: &Access,
 ) -> Result<Response, Response> {
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
     if !TYPES.contains(&kind) {
         return Err(render::invalid(&format!("there is no type '{kind}'; there are {}", TYPES.join(", "))));
     }
-    let ask = |caller| Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message));
-    match verb {
+    let ask = |caller| {
+        let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
+        ask.owner = ask.owner.map(|owner| who.owner_named(owner));
+        ask.reason = reason(&head.headers);
+        if verb == "lock" && ask.call.is_none() && app.guards.audit.is_some() {
+            // The audit must know the claims before they are made.
+            ask.call = Some(format!("{:032x}", rand::random::<u128>()));
+        }
+        if who.is_checked() {
+            admit(app, verb, &ask, who)?;
+        }
+        note(app, connection, &head.headers, kind, verb, &ask, who);
+        Ok::<_, Response>(ask)
+    };
+    let answer = match verb {
         "lock" => lock(app, kind, &ask(Caller::Needed)?).await,
         "refresh" => refresh(app, &ask(Caller::Needed)?).await,
         "unlock" => unlock(app, &ask(Caller::Needed)?).await,
         "status" => status(app, &ask(Caller::Ignored)?).await,
-        _ => list(app, kind, &ListAsk::parse(&body).map_err(|message| render::invalid(&message))?).await,
+        _ => {
+            who.require_any(&[Verb::Read])?;
+            let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
+            list(app, kind, &ask, who).await
+        }
+    };
+    // The table's own word for what is somebody else's.
+    if let Ok(response) = &answer
+        && response.status() == StatusCode::FORBIDDEN
+    {
+        who.note_refusal(Verb::Revoke, &format!("dss/{kind}"), StatusCode::FORBIDDEN);
     }
+    answer
+}
+
+/// Whether the rules let a caller do this to each of the locks; the first that they don't is named.
+fn admit(app: &App, verb: &str, ask: &Ask, who: &Access) -> Result<(), Response> {
+    let resources = || ask.resources.iter().flatten();
+    match verb {
+        "status" => resources().try_for_each(|resource| who.require(Verb::Read, resource)),
+        "unlock" if ask.force => app.engine.read(|table, now_us| {
+            let others = resources().filter_map(|resource| table.holder_view(resource, now_us));
+            let mut others = others.filter(|view| !who.may_change(&view.claim.resource, &view.claim.owner));
+            others.next().map_or(Ok(()), |view| Err(who.refuse(Verb::Revoke, &view.claim.resource)))
+        }),
+        // Whoever holds a lock may give it up; the table knows who does.
+        "unlock" => who.require_any(&[Verb::Claim]),
+        _ => resources().try_for_each(|resource| who.require(Verb::Claim, resource)),
+    }
+}
+
+/// Tells the audit who asks.
+fn note(
+    app: &App,
+    connection: &Connection,
+    headers: &HeaderMap,
+    kind: &str,
+    verb: &str,
+    ask: &Ask,
+    who: &Access,
+) {
+    let claims: Vec<ClaimId> = match verb {
+        _ if app.guards.audit.is_none() => return,
+        "lock" if ask.call.is_some() => ask.claim_ids(kind),
+        "unlock" => app.engine.read(|table, now_us| {
+            let holders = ask.resources.iter().flatten();
+            let holders = holders.filter_map(|resource| table.holder_view(resource, now_us));
+            holders.map(|view| view.claim.id).collect()
+        }),
+        _ => return,
+    };
+    claims.into_iter().for_each(|claim| app.note(claim, who, connection, headers));
 }
 
 /// All of them or none, in one step of the table.
@@ -192,14 +265,15 @@ fn settled(fates: Vec<Fate>, now_us: u64) -> Settled<Vec<Fate>> {
 }
 
 /// The locks of one host, or of one process there, in the order of their ids.
-async fn list(app: &App, kind: &str, ask: &ListAsk) -> Result<Response, Response> {
+async fn list(app: &App, kind: &str, ask: &ListAsk, who: &Access) -> Result<Response, Response> {
     let prefix = format!("dss/{kind}/");
     let mut after = ask.after.as_ref().map(|id| format!("{prefix}{id}"));
     let (mut ids, mut fates) = (Vec::new(), Vec::new());
     let wanted = |view: &View| {
         let (hostname, pid) = parse::split_owner(&view.claim.owner);
         let of_process = ask.owner.is_none_or(|wanted| pid == Some(wanted));
-        hostname == ask.hostname && pid.is_some() && of_process && !view.claim.is_due(view.now_us)
+        let visible = who.may_see(&view.claim.resource, &view.claim.owner);
+        hostname == ask.hostname && pid.is_some() && of_process && visible && !view.claim.is_due(view.now_us)
     };
     let mut more = true;
     while more && ids.len() < ask.limit {

@@ -10,6 +10,7 @@ use leasehold_core::{ClaimId, limits};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::access::identity::client_of;
 use crate::http::query::seconds_to_us;
 
 /// Longest hostname, in bytes: as long as DNS allows, and then a little.
@@ -56,6 +57,8 @@ pub(super) struct Ask {
     pub(super) call: Option<String>,
     /// Whether the client sends it again, since it does not know what became of it.
     pub(super) retry: bool,
+    /// Why, in the caller's words.
+    pub(super) reason: Option<Arc<str>>,
 }
 
 /// Which locks a list shows.
@@ -118,6 +121,7 @@ impl Ask {
             ttl_us,
             call: body.call,
             retry: body.retry.unwrap_or(false),
+            reason: None,
         })
     }
 
@@ -171,6 +175,7 @@ fn owner(hostname: Option<&str>, pid: Option<i32>) -> Result<Arc<str>, String> {
 
 /// Hostname and pid of an owner. Who holds a typed lock through another dialect has no pid.
 pub(super) fn split_owner(owner: &str) -> (&str, Option<i32>) {
+    let owner = client_of(owner);
     let split = owner.rsplit_once(':').and_then(|(hostname, pid)| Some((hostname, pid.parse().ok()?)));
     match split {
         Some((hostname, pid)) if !hostname.is_empty() => (hostname, Some(pid)),

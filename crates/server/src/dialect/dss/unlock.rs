@@ -27,7 +27,7 @@ pub(super) fn finish(target: Target, ask: &Ask, reason: Option<Arc<str>>) -> Com
         target,
         guard: Guard { owner: ask.owner.clone().filter(|_| !ask.force), version: None },
         ending: if ask.force { Ending::Revoked } else { Ending::Released },
-        reason: reason.or_else(|| ask.force.then(by_force)),
+        reason: reason.or_else(|| ask.reason.clone()).or_else(|| ask.force.then(by_force)),
         purge_data: false,
     }
 }

@@ -17,6 +17,8 @@ use super::path::{self, Place, href};
 use super::render::{self, Summary};
 use super::report::{self, Row};
 use super::when::{distance, span, utc_cell};
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::engine::clock::wall_us;
 use crate::engine::{Engine, EngineError};
 use crate::http::{Response, typed};
@@ -49,8 +51,8 @@ struct Look {
 }
 
 /// The list of a namespace.
-pub(super) async fn list(engine: &Engine, namespace: &str, format: Format) -> Response {
-    let listing = match read(engine, namespace).await {
+pub(super) async fn list(engine: &Engine, namespace: &str, format: Format, who: &Caller) -> Response {
+    let listing = match read(engine, namespace, who).await {
         Ok(listing) => listing,
         Err(error) => return render::unanswered(&error),
     };
@@ -61,7 +63,7 @@ pub(super) async fn list(engine: &Engine, namespace: &str, format: Format) -> Re
     }
 }
 
-async fn read(engine: &Engine, namespace: &str) -> Result<Listing, EngineError> {
+async fn read(engine: &Engine, namespace: &str, who: &Caller) -> Result<Listing, EngineError> {
     if engine.read(|table, now_us| table.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)) {
         engine.submit(Command::Tick).await?;
     }
@@ -69,7 +71,7 @@ async fn read(engine: &Engine, namespace: &str) -> Result<Listing, EngineError> 
     let mut listing = Listing { complete: true, ..Listing::default() };
     let mut after: Option<String> = None;
     loop {
-        let look = engine.read(|table, now_us| look(table, now_us, &prefix, after.as_deref()));
+        let look = engine.read(|table, now_us| look(table, now_us, &prefix, after.as_deref(), who));
         if !look.unsettled.is_empty() {
             engine.submit(Command::Settle { resources: look.unsettled }).await?;
             continue;
@@ -90,11 +92,12 @@ async fn read(engine: &Engine, namespace: &str) -> Result<Listing, EngineError> 
 }
 
 /// Reads on after a name, up to a number of resources or the first lease in a namespace below.
-fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>) -> Look {
+fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>, who: &Caller) -> Look {
     let mut look = Look::default();
     for (i, (resource, entry)) in table.resources_after(prefix, after).enumerate() {
         let rest = &resource[prefix.len()..];
-        match rest.rsplit_once('/') {
+        let split = rest.rsplit_once('/').filter(|_| !who.is_checked() || who.may(Verb::Read, resource));
+        match split {
             Some(("leases", _)) if is_lease(resource) => match holder(table, entry, now_us) {
                 Holder::Due => look.unsettled.push(resource.clone()),
                 Holder::Is(view) => {

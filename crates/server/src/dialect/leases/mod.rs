@@ -28,8 +28,10 @@ use leasehold_core::{
 use self::lease::{Lease, look};
 use self::parse::{Format, bad};
 use self::path::{PathMistake, Place};
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::http::problem::{not_found, problem};
-use crate::http::request::{Connection, read_body};
+use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty};
 
@@ -43,15 +45,23 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 /// A request about one lease.
 struct Asked<'a> {
     app: &'a App,
+    connection: &'a Connection,
+    /// What access control knows of who asks.
+    who: &'a Caller,
     resource: Arc<str>,
-    /// Who asks.
+    /// Who asks, as the owner of a lease.
     caller: Arc<str>,
     /// What it wants to read.
     format: Format,
 }
 
 /// Anything under `/v1/` that belongs to nobody else.
-pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request<Incoming>) -> Response {
+pub async fn serve(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    who: &Caller,
+) -> Response {
     if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
         return render::seal(render::of_nobody(too_long()));
     }
@@ -66,8 +76,8 @@ pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request<Inc
         Err(PathMistake::TooLong) => return render::seal(render::of_nobody(too_long())),
     };
     let answer = match place {
-        Place::List(namespace) => list_of(app, &namespace, &request).await.map_err(render::of_nobody),
-        Place::Lease(resource) => one(app, connection, request, resource).await,
+        Place::List(namespace) => list_of(app, &namespace, &request, who).await.map_err(render::of_nobody),
+        Place::Lease(resource) => one(app, connection, request, resource, who).await,
     };
     render::seal(answer.unwrap_or_else(|refusal| refusal))
 }
@@ -77,11 +87,17 @@ fn too_long() -> Response {
     problem(StatusCode::URI_TOO_LONG, "uri-too-long", &detail)
 }
 
-async fn list_of(app: &App, namespace: &str, request: &Request<Incoming>) -> Result<Response, Response> {
+async fn list_of(
+    app: &App,
+    namespace: &str,
+    request: &Request<Incoming>,
+    who: &Caller,
+) -> Result<Response, Response> {
     match *request.method() {
         Method::GET | Method::HEAD => {
             no_query(request)?;
-            Ok(list::list(&app.engine, namespace, parse::format(request.headers())).await)
+            who.require_any(&[Verb::Read])?;
+            Ok(list::list(&app.engine, namespace, parse::format(request.headers()), who).await)
         }
         Method::POST | Method::PUT | Method::DELETE => Err(bad(
             "no lease can be called 'list': that name shows the leases of the namespace; choose another",
@@ -109,13 +125,20 @@ async fn one(
     connection: &Connection,
     request: Request<Incoming>,
     resource: Arc<str>,
+    who: &Caller,
 ) -> Result<Response, Response> {
-    let caller = parse::caller(request.headers(), connection).map_err(render::of_nobody)?;
-    let asked = Asked { app, resource, caller, format: parse::format(request.headers()) };
+    // Who may change which namespace is asked before anything else: a refusal tells nothing about the lease.
+    if who.is_checked()
+        && let Err(refusal) = admit(app, &request, &resource, who)
+    {
+        drain(app, request.into_body()).await;
+        return Err(render::of_nobody(refusal));
+    }
+    let caller = parse::caller(request.headers(), connection, who).map_err(render::of_nobody)?;
+    let format = parse::format(request.headers());
+    let asked = Asked { app, connection, who, resource, caller, format };
     let answer = match *request.method() {
         Method::GET | Method::HEAD => asked.get(&request).await,
-        // Who may change which namespace is asked here, before a write becomes a command: 401 where access control
-        // wants credentials. Until there is any, whoever reaches this node may, and the credentials are not read.
         Method::POST | Method::PUT | Method::DELETE => asked.change(request).await,
         _ => Err(not_implemented(METHODS)),
     };
@@ -123,6 +146,27 @@ async fn one(
         Ok(response) => Ok(response),
         Err(refusal) => Err(asked.with_metadata(refusal).await),
     }
+}
+
+/// Whether the rules let a caller do this to a lease at all; whose it is shows later.
+fn admit(app: &App, request: &Request<Incoming>, resource: &str, who: &Caller) -> Result<(), Response> {
+    match *request.method() {
+        Method::GET | Method::HEAD if !who.may(Verb::Read, resource) => {
+            let holder = app.engine.read(|table, now_us| table.holder_view(resource, now_us));
+            match holder {
+                Some(view) if who.owns(&view.claim.owner) => Ok(()),
+                _ => Err(who.refuse(Verb::Read, resource)),
+            }
+        }
+        Method::DELETE if revokes(request.headers(), resource, who) => Ok(()),
+        Method::POST | Method::PUT | Method::DELETE => who.require(Verb::Claim, resource),
+        _ => Ok(()),
+    }
+}
+
+/// Who takes a lease away from another says why, and has the right to: by accident nobody does.
+fn revokes(headers: &HeaderMap, resource: &str, who: &Caller) -> bool {
+    who.is_checked() && reason(headers).is_some() && who.may(Verb::Revoke, resource)
 }
 
 impl Asked<'_> {
@@ -146,6 +190,7 @@ impl Asked<'_> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         let draft = self.command(&head.method, &head.headers)?;
+        self.note(&draft, &head.headers);
         let body = match head.method {
             Method::DELETE => None,
             _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX).await?),
@@ -163,6 +208,22 @@ impl Asked<'_> {
             }
             Outcome::Rejected(rejection) => self.rejected(rejection).await,
             other => Err(render::bug(&other)),
+        }
+    }
+
+    /// Tells the audit who asks.
+    fn note(&self, draft: &Command, headers: &HeaderMap) {
+        let claim = match draft {
+            _ if self.app.guards.audit.is_none() => None,
+            Command::Claim(new) => Some(new.id),
+            Command::Finish { .. } => {
+                let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
+                holder.map(|view| view.claim.id)
+            }
+            _ => None,
+        };
+        if let Some(claim) = claim {
+            self.app.note(claim, self.who, self.connection, headers);
         }
     }
 
@@ -184,7 +245,18 @@ impl Asked<'_> {
         if *method == Method::PUT {
             return Ok(Command::Renew { target, guard, ttl_us: parse::new_length_us(headers)?, data: None });
         }
-        Ok(Command::Finish { target, guard, ending: Ending::Released, reason: None, purge_data: true })
+        let reason = reason(headers);
+        if revokes(headers, &self.resource, self.who) && !self.holds() {
+            let guard = Guard { owner: None, ..guard };
+            return Ok(Command::Finish { target, guard, ending: Ending::Revoked, reason, purge_data: true });
+        }
+        Ok(Command::Finish { target, guard, ending: Ending::Released, reason, purge_data: true })
+    }
+
+    /// Whether the caller itself holds the lease.
+    fn holds(&self) -> bool {
+        let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
+        holder.is_some_and(|view| view.claim.owner == self.caller)
     }
 
     async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
@@ -199,6 +271,7 @@ impl Asked<'_> {
                 (StatusCode::CONFLICT, Some(*view), line)
             }
             Rejection::NotOwner(view) => {
+                self.who.note_refusal(Verb::Revoke, &self.resource, StatusCode::FORBIDDEN);
                 let line = format!("{} holds this lease, you are {}", view.claim.owner, self.caller);
                 (StatusCode::FORBIDDEN, Some(*view), line)
             }

@@ -1,7 +1,7 @@
 //! Requests of the leases dialect: headers, checked one by one.
 //!
 //! In:    headers from strangers. Out: values that the table takes, or a 400 that names the header.
-//! Never: guesses what a malformed header meant, and never looks at `X-Quorum-Your-Auth-Credentials`.
+//! Never: guesses what a malformed header meant, and never looks at credentials: `access` has.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
 use leasehold_core::limits::{OWNER_LEN_MAX, TTL_US_MAX};
 
+use crate::access::Caller;
 use crate::http::Response;
 use crate::http::problem::problem;
 use crate::http::request::Connection;
@@ -34,16 +35,21 @@ pub(super) fn bad(detail: &str) -> Response {
     problem(StatusCode::BAD_REQUEST, "bad-request", detail)
 }
 
-/// Who asks: `X-Quorum-Client-ID`, or else the address that the request came from.
-pub(super) fn caller(headers: &HeaderMap, connection: &Connection) -> Result<Arc<str>, Response> {
-    let Some(value) = only(headers, "X-Quorum-Client-ID")? else { return Ok(connection.client(headers)) };
+/// Who asks: `X-Quorum-Client-ID`, or else the address that the request came from. Where access control knows the user,
+/// that is the user, and the id tells its instances apart.
+pub(super) fn caller(
+    headers: &HeaderMap,
+    connection: &Connection,
+    who: &Caller,
+) -> Result<Arc<str>, Response> {
+    let Some(value) = only(headers, "X-Quorum-Client-ID")? else { return Ok(who.owner(connection, headers)) };
     match std::str::from_utf8(value.as_bytes()) {
         Ok("") => Err(bad("X-Quorum-Client-ID is empty: name the client, or leave the header out")),
         Ok(id) if id.len() > OWNER_LEN_MAX => Err(bad(&format!(
             "X-Quorum-Client-ID must be at most {OWNER_LEN_MAX} bytes long, and is {}",
             id.len()
         ))),
-        Ok(id) => Ok(id.into()),
+        Ok(id) => Ok(who.owner_named(id.into())),
         Err(_) => Err(bad("X-Quorum-Client-ID is not valid UTF-8")),
     }
 }

@@ -12,9 +12,12 @@ use leasehold_core::{Command, Outcome, Table, View};
 
 use super::parse::is_name;
 use super::{HAL, render, unexpected};
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
+use crate::http::basic::AdminAccess;
 use crate::http::problem::{engine_problem, not_found};
-use crate::http::request::Connection;
+use crate::http::request::{Connection, reason as given_reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -26,17 +29,24 @@ pub(super) async fn resources(
     app: &App,
     connection: &Connection,
     request: &Request<Incoming>,
+    caller: &Caller,
 ) -> Result<Response, Response> {
-    app.administrators.admit(request.headers()).await?;
+    let who = Who::enter(app, request, caller).await?;
+    if let Who::Caller(caller) = &who {
+        caller.require_any(&[if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read }])?;
+    }
     let failed = |error| engine_problem(&error);
     if request.method() != Method::DELETE {
-        let names = names(app).await.map_err(failed)?;
+        let mut names = names(app).await.map_err(failed)?;
+        names.retain(|name| who.may(Verb::Read, name));
         return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))));
     }
     // What comes in from now on stays.
     let before = app.engine.read(|table, _| table.next_sequence());
     let reason = reason(connection, request);
-    for name in names(app).await.map_err(failed)? {
+    let mut names = names(app).await.map_err(failed)?;
+    names.retain(|name| who.may(Verb::Revoke, name));
+    for name in names {
         revoke(app, name, before, &reason).await?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
@@ -48,8 +58,13 @@ pub(super) async fn resource(
     connection: &Connection,
     request: &Request<Incoming>,
     name: Arc<str>,
+    caller: &Caller,
 ) -> Result<Response, Response> {
-    app.administrators.admit(request.headers()).await?;
+    let who = Who::enter(app, request, caller).await?;
+    let verb = if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read };
+    if let Who::Caller(caller) = &who {
+        caller.require(verb, &name)?;
+    }
     if request.method() != Method::DELETE {
         let views = locks(app, &name).await.map_err(|error| engine_problem(&error))?;
         return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(&name, &views))));
@@ -61,7 +76,38 @@ pub(super) async fn resource(
     }
 }
 
+/// Whose word counts here.
+enum Who<'a> {
+    /// An administrator of the file, or everyone where nothing is checked.
+    Administrator,
+    /// Whoever the rules know.
+    Caller(&'a Caller),
+}
+
+impl<'a> Who<'a> {
+    /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
+    async fn enter(app: &App, request: &Request<Incoming>, caller: &'a Caller) -> Result<Self, Response> {
+        let admitted = app.administrators.admit(request.headers()).await;
+        match (caller.is_checked(), &app.config.admin) {
+            (false, _) | (_, AdminAccess::Off) => admitted.map(|()| Self::Administrator),
+            (true, AdminAccess::Users(_)) if admitted.is_ok() => Ok(Self::Administrator),
+            (true, _) => Ok(Self::Caller(caller)),
+        }
+    }
+
+    fn may(&self, verb: Verb, resource: &str) -> bool {
+        match self {
+            Self::Administrator => true,
+            Self::Caller(caller) => caller.may(verb, resource),
+        }
+    }
+}
+
+/// The administrator's own words, or where it came from.
 fn reason(connection: &Connection, request: &Request<Incoming>) -> Arc<str> {
+    if let Some(reason) = given_reason(request.headers()) {
+        return reason;
+    }
     format!("an administrator at {} deleted it", connection.client(request.headers())).into()
 }
 

@@ -15,15 +15,19 @@ mod wait;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderValue, LOCATION, RETRY_AFTER};
+use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
-use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
+use leasehold_core::{
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+};
 
 pub use self::parse::Place;
 pub use self::wait::withdraw_orphans;
+use crate::access::Caller;
+use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, read_body};
+use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -38,18 +42,23 @@ pub async fn answer(
     connection: &Connection,
     request: Request<Incoming>,
     place: Place,
+    caller: &Caller,
 ) -> Response {
     let method = request.method();
     let reads = [Method::GET, Method::HEAD].contains(method);
     let answer = match place {
         Place::Nothing => Err(nothing_here()),
         Place::Requests(_) if method != Method::POST => Err(method_not_allowed("POST")),
-        Place::Requests(resource) => post(app, connection, request, resource).await,
+        Place::Requests(resource) => post(app, connection, request, resource, caller).await,
         _ if !reads && method != Method::DELETE => Err(method_not_allowed("DELETE, GET, HEAD")),
-        Place::Lock(resource, uid) if reads => get(app, &resource, uid).await,
-        Place::Lock(resource, uid) => delete(app, &resource, uid).await,
-        Place::Resources => Box::pin(admin::resources(app, connection, &request)).await,
-        Place::Resource(resource) => Box::pin(admin::resource(app, connection, &request, resource)).await,
+        Place::Lock(resource, uid) if reads => get(app, &resource, uid, caller).await,
+        Place::Lock(resource, uid) => {
+            Box::pin(delete(app, connection, request.headers(), &resource, uid, caller)).await
+        }
+        Place::Resources => Box::pin(admin::resources(app, connection, &request, caller)).await,
+        Place::Resource(resource) => {
+            Box::pin(admin::resource(app, connection, &request, resource, caller)).await
+        }
     };
     answer.unwrap_or_else(|refusal| refusal)
 }
@@ -59,9 +68,18 @@ async fn post(
     connection: &Connection,
     request: Request<Incoming>,
     resource: Arc<str>,
+    caller: &Caller,
 ) -> Result<Response, Response> {
+    if let Err(refusal) = caller.require(Verb::Claim, &resource) {
+        Box::pin(drain(app, request.into_body())).await;
+        return Err(refusal);
+    }
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
-    let (url, new) = Box::pin(read(app, connection, request, resource)).await?;
+    let (url, new) = Box::pin(read(app, connection, request, resource, caller)).await?;
+    let _place = match new.on_busy {
+        OnBusy::QueueFor { .. } => Some(app.long_poll()?),
+        _ => None,
+    };
     match wait::acquire(app, connection, new).await {
         Ok(view) => Ok(created(&view, &url)),
         Err(refusal) => Err(refusal.into_response()),
@@ -74,15 +92,16 @@ async fn read(
     connection: &Connection,
     request: Request<Incoming>,
     resource: Arc<str>,
+    caller: &Caller,
 ) -> Result<(Box<str>, NewClaim), Response> {
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
     let wanted = parse::wanted(&body)?;
     let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
-    Ok((
-        url.into(),
-        wanted.into_claim(app.engine.passing_claim_id(), resource, connection.client(&head.headers)),
-    ))
+    let owner = caller.owner(connection, &head.headers);
+    let new = wanted.into_claim(app.engine.passing_claim_id(), resource, owner);
+    app.note(new.id, caller, connection, &head.headers);
+    Ok((url.into(), new))
 }
 
 /// 201, an empty body, and where the lock is.
@@ -94,19 +113,35 @@ fn created(view: &View, url: &str) -> Response {
     with_token(response, view)
 }
 
-async fn get(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<Response, Response> {
-    let view = find(app, resource, uid).await?;
+async fn get(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -> Result<Response, Response> {
+    let view = find(app, resource, uid, caller).await?;
     let body = format!("{}\n", render::lock(&view));
     Ok(with_token(typed(StatusCode::OK, HAL, body), &view))
 }
 
-async fn delete(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<Response, Response> {
-    let view = find(app, resource, uid).await?;
+async fn delete(
+    app: &App,
+    connection: &Connection,
+    headers: &HeaderMap,
+    resource: &str,
+    uid: Option<ClaimId>,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let view = find(app, resource, uid, caller).await?;
+    if !caller.may_change(resource, &view.claim.owner) {
+        return Err(caller.refuse(Verb::Revoke, resource));
+    }
+    app.note(view.claim.id, caller, connection, headers);
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.
     let (ending, reason) = match view.claim.status {
-        Status::Active => (Ending::Released, None),
-        _ => (Ending::Revoked, Some("the waiting request was deleted by its URL".into())),
+        // Unless it is known that it was somebody else.
+        Status::Active if caller.owns(&view.claim.owner) => (Ending::Released, None),
+        Status::Active => (Ending::Revoked, reason(headers).or_else(|| Some("deleted by its URL".into()))),
+        _ => (
+            Ending::Revoked,
+            reason(headers).or_else(|| Some("the waiting request was deleted by its URL".into())),
+        ),
     };
     let target = Target::Claim(view.claim.id);
     let finish = Command::Finish { target, guard: Guard::default(), ending, reason, purge_data: false };
@@ -118,10 +153,14 @@ async fn delete(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<Respo
 }
 
 /// The held or waiting lock with this URL.
-async fn find(app: &App, resource: &str, uid: Option<ClaimId>) -> Result<View, Response> {
-    let Some(uid) = uid else { return Err(no_lock()) };
+async fn find(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -> Result<View, Response> {
+    // Who may not read learns nothing, not even that there is no such lock; but everyone finds their own.
+    let none =
+        || if caller.may(Verb::Read, resource) { no_lock() } else { caller.refuse(Verb::Read, resource) };
+    let Some(uid) = uid else { return Err(none()) };
     let view = look_at(app, uid).await.map_err(|error| engine_problem(&error))?;
-    view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final()).ok_or_else(no_lock)
+    let view = view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final());
+    view.filter(|view| caller.may_see(resource, &view.claim.owner)).ok_or_else(none)
 }
 
 /// A claim as it is now.

@@ -1,0 +1,234 @@
+//! TLS: HTTP/1.1 and HTTP/2, client certificates, renewal while the service runs. Certificates from a test authority.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Client, Server, TempDir, eventually};
+use crate::support::{make_key, run};
+
+/// An authority with a folder of its own.
+struct Authority {
+    dir: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self { dir: TempDir::new() };
+        let (key, certificate) = (authority.path("ca.key"), authority.path("ca.pem"));
+        run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
+        run(
+            "openssl",
+            &[
+                "req",
+                "-x509",
+                "-new",
+                "-key",
+                &key,
+                "-days",
+                "2",
+                "-subj",
+                "/CN=Test CA",
+                "-out",
+                &certificate,
+            ],
+        );
+        authority
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// A certificate and key, at `<name>.pem` and `<name>.key`.
+    fn issue(&self, name: &str, subject: &str, alternatives: &str) {
+        let (key, request, extensions) =
+            (self.path(&format!("{name}.key")), self.path("request"), self.path("extensions"));
+        std::fs::write(&extensions, format!("subjectAltName={alternatives}\n")).unwrap();
+        run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
+        run("openssl", &["req", "-new", "-key", &key, "-subj", subject, "-out", &request]);
+        run(
+            "openssl",
+            &[
+                "x509",
+                "-req",
+                "-in",
+                &request,
+                "-CA",
+                &self.path("ca.pem"),
+                "-CAkey",
+                &self.path("ca.key"),
+                "-days",
+                "2",
+                "-CAcreateserial",
+                "-extfile",
+                &extensions,
+                "-out",
+                &self.path(&format!("{name}.pem")),
+            ],
+        );
+    }
+
+    fn config(&self, access: &str) -> PathBuf {
+        let path = self.dir.path().join("leasehold.toml");
+        let text = format!(
+            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient-ca = {:?}\n[access]\nkeys = {:?}\n[access.certificate]\n{access}",
+            self.path("node.pem"),
+            self.path("node.key"),
+            self.path("ca.pem"),
+            self.path("keys.toml"),
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn start(&self, access: &str) -> Server {
+        self.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+        Server::start_in(&self.dir.path().join("data"), &["--config", self.config(access).to_str().unwrap()])
+    }
+
+    /// curl, which trusts this authority: the body, then a line with the version and the status.
+    fn curl(&self, server: &Server, path: &str, args: &[&str]) -> (String, String) {
+        let (url, ca) = (format!("https://{}{path}", server.addr), self.path("ca.pem"));
+        let args =
+            [&["-sS", "--cacert", &ca, "-w", "\n%{http_version} %{http_code}"], args, &[&url]].concat();
+        let output = run("curl", &args);
+        let (body, last) = output.rsplit_once('\n').unwrap();
+        (body.into(), last.into())
+    }
+}
+
+const EVERYONE: &str = "[[access.rule]]\nusers = [\"*\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
+const CLAIM: &str = r#"{"resource": "x", "ttl": 60}"#;
+
+#[test]
+fn both_versions_of_http_are_spoken_and_plain_text_is_not() {
+    let authority = Authority::new();
+    let server = authority.start(EVERYONE);
+    let key = format!("Authorization: Bearer {}", make_key(authority.dir.path(), "ci", ""));
+    eventually("the key is known", || {
+        authority.curl(&server, "/v1/claims/", &["-H", &key]).1.ends_with("200")
+    });
+    for (flag, version, status) in [("--http1.1", "1.1", "201"), ("--http2", "2", "202")] {
+        let (body, last) = authority.curl(&server, "/v1/claims/", &[flag, "-H", &key, "-d", CLAIM]);
+        assert_eq!(last, format!("{version} {status}"), "{body}");
+        assert!(body.contains(&format!("\"url\": \"https://{}/v1/claims/", server.addr)), "{body}");
+    }
+    let (body, last) = authority.curl(&server, "/v1/claims/", &["--http2", "-d", CLAIM]);
+    assert!(last == "2 401" && body.contains("'claim' on 'x'"), "{last} {body}");
+    let mut plain = Client::connect(server.addr);
+    plain.send("GET", "/version", &[], b"");
+    assert!(plain.read_reply("GET").is_err(), "plain text was answered");
+}
+
+#[test]
+fn a_blocking_lock_waits_over_http2_and_is_withdrawn_with_its_stream() {
+    let authority = Authority::new();
+    let server = authority.start(EVERYONE);
+    let key = format!("Authorization: Bearer {}", make_key(authority.dir.path(), "ci", ""));
+    let lock = r#"{"title": "t", "lifetime": 600, "wait": 0}"#;
+    eventually("the key is known", || {
+        authority.curl(&server, "/locks/res", &["--http2", "-H", &key, "-d", lock]).1.ends_with("201")
+    });
+    let waiting = || {
+        let (body, _) = authority.curl(&server, "/v1/claims/?status=waiting", &["-H", &key]);
+        serde_json::from_str::<serde_json::Value>(&body).unwrap().as_array().unwrap().len()
+    };
+    let url = format!("https://{}/locks/res", server.addr);
+    let mut waiter = Command::new("curl")
+        .args(["-s", "--http2", "--cacert", &authority.path("ca.pem"), "-H", &key])
+        .args(["-d", r#"{"title": "t", "lifetime": 600, "wait": 600}"#, &url])
+        .spawn()
+        .unwrap();
+    eventually("it waits", || waiting() == 1);
+    waiter.kill().unwrap();
+    waiter.wait().unwrap();
+    eventually("it is withdrawn", || waiting() == 0);
+}
+
+#[test]
+fn a_client_certificate_is_an_identity_and_a_strangers_is_none() {
+    let authority = Authority::new();
+    let rules = "[[access.rule]]\ngroups = [\"robots\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
+    let server = authority.start(rules);
+    authority.issue("robot", "/O=robots/OU=night/CN=robot7", "email:robot7@example.org");
+    authority.issue("human", "/O=humans/CN=anna", "email:anna@example.org");
+    let with = |authority: &Authority, name: &str| {
+        let (pem, key) = (authority.path(&format!("{name}.pem")), authority.path(&format!("{name}.key")));
+        vec!["--cert".to_string(), pem, "--key".into(), key, "-d".into(), CLAIM.into()]
+    };
+    let claim = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        authority.curl(&server, "/v1/claims/", &args)
+    };
+    let (body, last) = claim(&with(&authority, "robot"));
+    assert!(last.ends_with("201") && body.contains(r#""owner": "robot7""#), "{last} {body}");
+    assert!(claim(&with(&authority, "human")).1.ends_with("403"));
+    assert!(claim(&["-d".into(), CLAIM.into()]).1.ends_with("401"));
+    // A certificate with the same names from another authority does not get past the handshake.
+    let stranger = Authority::new();
+    stranger.issue("robot", "/O=robots/CN=robot7", "email:robot7@example.org");
+    let mut args = vec!["-s".to_string(), "--cacert".into(), authority.path("ca.pem")];
+    args.extend(with(&stranger, "robot"));
+    args.push(format!("https://{}/v1/claims/", server.addr));
+    let output = Command::new("curl").args(&args).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_proxys_certificate_speaks_for_others_and_is_nobody_itself() {
+    let authority = Authority::new();
+    let access = "user-from = \"dns\"\n[access.proxy]\ncertificates = [\"proxy.example.org\"]\n";
+    let server = authority.start(&format!("{access}{EVERYONE}"));
+    authority.issue("proxy", "/CN=whatever", "DNS:proxy.example.org");
+    authority.issue("other", "/CN=proxy.example.org", "DNS:other.example.org");
+    let claim = |name: &str, headers: &[&str]| {
+        let (pem, key) = (authority.path(&format!("{name}.pem")), authority.path(&format!("{name}.key")));
+        let mut args = vec!["--cert", &pem, "--key", &key, "-d", CLAIM];
+        headers.iter().for_each(|header| args.extend(["-H", header]));
+        authority.curl(&server, "/v1/claims/", &args)
+    };
+    let (body, last) = claim("proxy", &["X-Remote-User: anna"]);
+    assert!(last.ends_with("201") && body.contains(r#""owner": "anna""#), "{last} {body}");
+    assert!(claim("proxy", &[]).1.ends_with("401"));
+    let (body, last) = claim("other", &["X-Remote-User: anna"]);
+    assert!(last.ends_with("202") && body.contains(r#""owner": "other.example.org""#), "{last} {body}");
+}
+
+#[test]
+fn a_renewed_certificate_is_served_without_a_restart_and_a_broken_one_is_not() {
+    let authority = Authority::new();
+    let server = authority.start(EVERYONE);
+    let serial = || {
+        let handshake = format!(
+            "openssl s_client -connect {} </dev/null 2>/dev/null | openssl x509 -noout -serial",
+            server.addr
+        );
+        run("sh", &["-c", &handshake])
+    };
+    let first = serial();
+    authority.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+    eventually("the new certificate is served", || serial() != first);
+    let second = serial();
+    std::fs::write(Path::new(&authority.path("node.pem")), "no certificate").unwrap();
+    eventually("it says so", || server.logged().contains("the old one stays in use"));
+    assert_eq!(serial(), second);
+}
+
+#[test]
+fn slow_handshakes_and_bombs_of_headers_over_http2_are_cut_off() {
+    let authority = Authority::new();
+    authority.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+    let (certificate, key) = (authority.path("node.pem"), authority.path("node.key"));
+    let flags = ["--tls-certificate", &certificate, "--tls-key", &key, "--header-timeout", "0.3"];
+    let server = Server::start_with(&flags);
+    let mut silent = Client::connect(server.addr);
+    assert!(silent.read_reply("GET").is_err(), "a handshake that never came was waited for");
+    let bomb = format!("X-Bomb: {}", "x".repeat(90_000));
+    let url = format!("https://{}/v1/claims/", server.addr);
+    let args =
+        ["-s", "--http2", "--cacert", &authority.path("ca.pem"), "-H", &bomb, "-w", "%{http_code}", &url];
+    let output = Command::new("curl").args(args).output().unwrap();
+    let status = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() || status == "431", "{output:?}");
+    assert!(authority.curl(&server, "/v1/claims/", &["--http2"]).1.ends_with("200"));
+}

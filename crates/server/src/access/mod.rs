@@ -1,0 +1,509 @@
+//! Access control: who asks, and may they.
+//!
+//! In:    a connection and a request's headers. Out: a [`Caller`], whom every dialect asks before it acts.
+//! Never: costs anything where it is not configured; and never says in a refusal more than which right on which
+//!        resource was missing.
+//!
+//! 1. [`Access::recognise`]  finds out who asks: `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`, `certificate.rs`
+//! 2. [`Caller::require`]    asks `rules.rs`; the one evaluation that all dialects share
+//! 3. [`Caller::owner`]      is whom a claim then belongs to
+
+pub mod certificate;
+pub mod fetch;
+pub mod identity;
+pub mod jwt;
+pub mod keys;
+pub mod oidc;
+pub mod proxy;
+pub mod rate;
+pub mod rules;
+pub mod settings;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use parking_lot::RwLock;
+
+use self::identity::{How, Identity, owner_with, user_of};
+use self::jwt::Unverified;
+use self::keys::{KeyFile, Keys, PREFIX};
+use self::oidc::{Provider, Verified};
+use self::proxy::Proxies;
+use self::rate::Rates;
+use self::rules::{Rules, Verb};
+use self::settings::AccessOptions;
+use crate::audit::Audit;
+use crate::http::Response;
+use crate::http::problem::problem;
+use crate::http::request::Connection;
+
+/// Tokens remembered as good: a few megabytes.
+const REMEMBERED_MAX: usize = 10_000;
+/// Bad credentials, and tokens not seen before, that one address may send a second: enough for a building behind one
+/// address to start work, far too few to guess a password or to keep a processor busy with signatures.
+const GUESSES_PER_SECOND: f64 = 100.0;
+/// How often the file of keys is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Who may do what, as one whole: a reload puts another in its place.
+#[derive(Debug)]
+pub struct Policy {
+    options: AccessOptions,
+    rules: Rules,
+    keys: Keys,
+    providers: Vec<Arc<Provider>>,
+    proxies: Option<Proxies>,
+    remembered: RwLock<HashMap<[u8; 32], Remembered>>,
+}
+
+/// A token that was found good.
+#[derive(Debug)]
+struct Remembered {
+    identity: Arc<Identity>,
+    until: u64,
+    provider: Arc<Provider>,
+    generation: u64,
+}
+
+/// The door.
+#[derive(Debug)]
+pub struct Access {
+    policy: Option<RwLock<Arc<Policy>>>,
+    rates: Option<Rates>,
+    /// Credentials that are bad, or were not seen before, by address.
+    guesses: Rates,
+    audit: Option<Arc<Audit>>,
+}
+
+/// Who asks, for the time of one request. Without access control there is nothing to know.
+#[derive(Debug, Clone)]
+pub struct Caller(Option<Arc<Ticket>>);
+
+#[derive(Debug)]
+struct Ticket {
+    identity: Arc<Identity>,
+    policy: Arc<Policy>,
+    from: Arc<str>,
+    audit: Option<Arc<Audit>>,
+}
+
+/// What a first look at a request told.
+pub enum Recognised {
+    /// Who asks.
+    Known(Caller),
+    /// A token that was not seen before: ask its provider's keys.
+    Unknown(Box<Pending>),
+}
+
+/// A token that was not seen before.
+pub struct Pending {
+    policy: Arc<Policy>,
+    provider: Arc<Provider>,
+    token: String,
+    hash: [u8; 32],
+    from: Arc<str>,
+}
+
+/// What credentials stand for, as far as that can be told at once.
+enum Found {
+    Identity(Arc<Identity>),
+    Token(Arc<Provider>, [u8; 32]),
+}
+
+impl Policy {
+    /// Checks everything. Providers that `old` has with the same settings are taken over with their keys.
+    pub fn new(options: &AccessOptions, old: Option<&Self>) -> Result<Self, String> {
+        let keys = match &options.keys {
+            Some(path) => {
+                Keys::new(&KeyFile::read(path)?).map_err(|why| format!("{}: {why}", path.display()))?
+            }
+            None => Keys::default(),
+        };
+        let provider = |wanted: &oidc::OidcOptions| {
+            let known = old.into_iter().flat_map(|old| &old.providers);
+            match known.into_iter().find(|known| known.options() == wanted) {
+                Some(known) => Ok(known.clone()),
+                None => Provider::new(wanted).map_err(|why| format!("access.oidc {}: {why}", wanted.issuer)),
+            }
+        };
+        let proxies = options.proxy.as_ref().map(Proxies::new).transpose();
+        Ok(Self {
+            options: options.clone(),
+            rules: Rules::new(&options.rule).map_err(|why| format!("access.{why}"))?,
+            keys,
+            providers: options.oidc.iter().map(provider).collect::<Result<_, String>>()?,
+            proxies: proxies.map_err(|why| format!("access.proxy: {why}"))?,
+            remembered: RwLock::default(),
+        })
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whom the credentials of a request stand for, as far as that can be told without asking anyone.
+    fn find(&self, connection: &Connection, headers: &HeaderMap) -> Found {
+        let certificate = self.certificate(connection);
+        if let Some(proxies) = &self.proxies
+            && proxies.is_proxy(connection.peer.ip(), certificate.as_deref())
+            && let Some(named) = proxies.identify(headers)
+        {
+            return Found::Identity(Arc::new(named.unwrap_or_else(|why| refused(&why))));
+        }
+        match credentials(headers) {
+            Some(Ok(text)) => self.find_by(&text),
+            Some(Err(())) => Found::Identity(Arc::new(refused("more than one set of credentials"))),
+            None => {
+                // A proxy's own certificate speaks for others: by itself it is nobody.
+                let is_proxy = |identity: &Arc<Identity>| {
+                    self.proxies.as_ref().is_some_and(|proxies| proxies.is_proxy_certificate(identity))
+                };
+                let own = certificate.filter(|identity| !is_proxy(identity));
+                Found::Identity(own.unwrap_or_else(|| Arc::new(Identity::nobody(How::Nothing))))
+            }
+        }
+    }
+
+    fn certificate(&self, connection: &Connection) -> Option<Arc<Identity>> {
+        let options = self.options.certificate.as_ref()?;
+        let der = connection.certificate.get()?;
+        match certificate::identify(der, options.user_from) {
+            Ok(identity) => Some(Arc::new(identity)),
+            Err(why) => Some(Arc::new(refused(&why))),
+        }
+    }
+
+    fn find_by(&self, credentials: &str) -> Found {
+        let refuse = |why: &str| Found::Identity(Arc::new(refused(why)));
+        let (scheme, rest) = credentials.split_once(' ').unwrap_or(("bearer", credentials));
+        let rest = rest.trim();
+        if scheme.eq_ignore_ascii_case("basic") {
+            let decoded = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
+            let key = pair.and_then(|(user, key)| self.key(key).filter(|identity| *identity.user == *user));
+            return key.map_or_else(|| refuse("no access key of that user"), Found::Identity);
+        }
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return refuse("neither a bearer token nor basic credentials");
+        }
+        if rest.starts_with(PREFIX) {
+            return self.key(rest).map_or_else(|| refuse("no such access key"), Found::Identity);
+        }
+        let hash = hash(rest);
+        if let Some(identity) = self.remembered(&hash) {
+            return Found::Identity(identity);
+        }
+        let parsed = match Unverified::parse(rest) {
+            Ok(parsed) => parsed,
+            Err(why) => return refuse(&why.to_string()),
+        };
+        let issued = |provider: &&Arc<Provider>| Some(&*provider.options().issuer) == parsed.issuer();
+        match self.providers.iter().find(issued) {
+            Some(provider) => Found::Token(provider.clone(), hash),
+            None => refuse(&jwt::TokenError::Issuer.to_string()),
+        }
+    }
+
+    fn key(&self, key: &str) -> Option<Arc<Identity>> {
+        self.keys.find(&hash(key), unix_now())
+    }
+
+    fn remembered(&self, hash: &[u8; 32]) -> Option<Arc<Identity>> {
+        let remembered = self.remembered.read();
+        let known = remembered.get(hash)?;
+        let good = known.generation == known.provider.generation() && unix_now() < known.until;
+        good.then(|| known.identity.clone())
+    }
+
+    fn remember(&self, hash: [u8; 32], remembered: Remembered) {
+        let mut all = self.remembered.write();
+        if all.len() >= REMEMBERED_MAX {
+            let now = unix_now();
+            all.retain(|_, known| now < known.until && known.generation == known.provider.generation());
+            if all.len() >= REMEMBERED_MAX {
+                // Each is only a verification away.
+                all.clear();
+            }
+        }
+        all.insert(hash, remembered);
+    }
+
+    fn keep_fresh(&self, old: Option<&Self>) {
+        let is_new = |provider: &&Arc<Provider>| {
+            !old.is_some_and(|old| old.providers.iter().any(|known| Arc::ptr_eq(known, provider)))
+        };
+        self.providers.iter().filter(is_new).for_each(Provider::keep_fresh);
+    }
+}
+
+impl Access {
+    /// A door with this policy, or none at all.
+    pub fn new(policy: Option<Policy>, rates: Option<Rates>, audit: Option<Arc<Audit>>) -> Arc<Self> {
+        let policy = policy.map(|policy| {
+            policy.keep_fresh(None);
+            RwLock::new(Arc::new(policy))
+        });
+        let guesses = Rates::new(GUESSES_PER_SECOND, 10.0 * GUESSES_PER_SECOND);
+        Arc::new(Self { policy, rates, guesses, audit })
+    }
+
+    /// Whether there is any access control.
+    pub fn is_on(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// Finds out who asks, or that it takes a moment to. A refusal: too many requests.
+    pub fn recognise(&self, connection: &Connection, headers: &HeaderMap) -> Result<Recognised, Response> {
+        let Some(policy) = &self.policy else {
+            if let Some(rates) = &self.rates {
+                self.admit(rates, &connection.client(headers), connection, headers)?;
+            }
+            return Ok(Recognised::Known(Caller(None)));
+        };
+        let policy = policy.read().clone();
+        match policy.find(connection, headers) {
+            Found::Identity(identity) => {
+                let from = connection.client(headers);
+                if identity.how == How::Refused {
+                    self.admit(&self.guesses, &from, connection, headers)?;
+                }
+                if let Some(rates) = &self.rates {
+                    let name = if identity.is_known() { &identity.user } else { &from };
+                    self.admit(rates, name, connection, headers)?;
+                }
+                let audit = self.audit.clone();
+                Ok(Recognised::Known(Caller(Some(Arc::new(Ticket { identity, policy, from, audit })))))
+            }
+            Found::Token(provider, hash) => {
+                let from = connection.client(headers);
+                self.admit(&self.guesses, &from, connection, headers)?;
+                let token = credentials(headers).and_then(Result::ok).unwrap_or_default();
+                let token = token.split_once(' ').map_or(&*token, |(_, token)| token).trim().to_string();
+                Ok(Recognised::Unknown(Box::new(Pending { policy, provider, token, hash, from })))
+            }
+        }
+    }
+
+    fn admit(
+        &self,
+        rates: &Rates,
+        name: &Arc<str>,
+        connection: &Connection,
+        headers: &HeaderMap,
+    ) -> Result<(), Response> {
+        rates.admit(name, Instant::now()).map_err(|wait| {
+            if let Some(audit) = &self.audit {
+                audit.refused(name, "rate", &connection.client(headers), "request", "", 429);
+            }
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            let detail = format!("too many requests: wait {seconds} s");
+            let mut response = problem(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", &detail);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response
+        })
+    }
+
+    /// Verifies a token that was not seen before, and remembers it.
+    pub async fn resolve(&self, pending: Pending) -> Caller {
+        let Pending { policy, provider, token, hash, from } = pending;
+        let identity = match provider.identify(&token, unix_now()).await {
+            Ok(Verified { identity, until, generation }) => {
+                let identity = Arc::new(identity);
+                policy.remember(hash, Remembered { identity: identity.clone(), until, provider, generation });
+                identity
+            }
+            Err(why) => Arc::new(refused(&why.to_string())),
+        };
+        Caller(Some(Arc::new(Ticket { identity, policy, from, audit: self.audit.clone() })))
+    }
+
+    /// Puts another policy in place of this one; on a mistake the old one stays.
+    pub fn reload(&self, options: &AccessOptions) -> Result<(), String> {
+        let Some(policy) = &self.policy else {
+            return Err("access control was off when the node started: start it anew to turn it on".into());
+        };
+        let old = policy.read().clone();
+        let new = Policy::new(options, Some(&old))?;
+        new.keep_fresh(Some(&old));
+        let (rules, keys) = (new.rules.len(), new.keys.ids().len());
+        tracing::info!(rules, keys, "access control was read anew");
+        if let Some(audit) = &self.audit {
+            let missing = |from: &Keys, of: &Keys| -> Vec<String> {
+                of.ids().iter().filter(|id| !from.ids().contains(id)).cloned().collect()
+            };
+            let (added, withdrawn) = (missing(&old.keys, &new.keys), missing(&new.keys, &old.keys));
+            audit.access_changed(old.options != new.options, rules, &added, &withdrawn);
+        }
+        *policy.write() = Arc::new(new);
+        Ok(())
+    }
+
+    /// Reads the file of keys anew whenever it changes, so that a withdrawal needs nothing else.
+    pub fn watch_keys(self: &Arc<Self>) {
+        let (access, mut last) = (Arc::downgrade(self), None);
+        tokio::spawn(async move {
+            while let Some(access) = access.upgrade() {
+                let Some(options) = access.policy.as_ref().map(|policy| policy.read().options.clone()) else {
+                    return;
+                };
+                let seen = options.keys.as_deref().map(fingerprint);
+                if last.is_some()
+                    && last != Some(seen)
+                    && let Err(why) = access.reload(&options)
+                {
+                    tracing::error!(%why, "the access keys changed and can't be read: the old ones stay in force");
+                }
+                last = Some(seen);
+                drop(access);
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+}
+
+impl Caller {
+    /// Somebody on a node without access control.
+    pub const ANYONE: Self = Self(None);
+
+    /// Whether access control is on.
+    pub fn is_checked(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whom a claim of this caller belongs to: its user, or, without access control, its address.
+    pub fn owner(&self, connection: &Connection, headers: &HeaderMap) -> Arc<str> {
+        match &self.0 {
+            Some(ticket) if ticket.identity.is_known() => ticket.identity.user.clone(),
+            Some(ticket) => owner_with(&ticket.identity.user, &ticket.from),
+            None => connection.client(headers),
+        }
+    }
+
+    /// The same where the client gave itself a name.
+    pub fn owner_named(&self, client: Arc<str>) -> Arc<str> {
+        match &self.0 {
+            Some(ticket) => owner_with(&ticket.identity.user, &client),
+            None => client,
+        }
+    }
+
+    /// Whether a claim with this owner is this caller's. Without access control every claim is everybody's.
+    pub fn owns(&self, owner: &str) -> bool {
+        match &self.0 {
+            Some(ticket) if ticket.identity.is_known() => *user_of(owner) == *ticket.identity.user,
+            // Those without credentials are told apart by their addresses alone.
+            Some(ticket) => owner_with(&ticket.identity.user, &ticket.from)[..] == *owner,
+            None => true,
+        }
+    }
+
+    /// Whether the caller may do that there.
+    pub fn may(&self, verb: Verb, resource: &str) -> bool {
+        self.0.as_ref().is_none_or(|ticket| {
+            ticket.identity.how != How::Refused
+                && ticket.policy.rules.decide(&ticket.identity, verb, resource).allowed
+        })
+    }
+
+    /// Whether the caller may see a claim: its own, or any where it may read.
+    pub fn may_see(&self, resource: &str, owner: &str) -> bool {
+        self.0.is_none() || self.may(Verb::Read, resource) || self.owns(owner)
+    }
+
+    /// Whether the caller may change a claim: its own, or any where it may revoke.
+    pub fn may_change(&self, resource: &str, owner: &str) -> bool {
+        self.0.is_none() || self.owns(owner) || self.may(Verb::Revoke, resource)
+    }
+
+    /// Leave to do that there, or a 401 or 403 that names what is missing.
+    pub fn require(&self, verb: Verb, resource: &str) -> Result<(), Response> {
+        if self.may(verb, resource) { Ok(()) } else { Err(self.refuse(verb, resource)) }
+    }
+
+    /// Leave to have a list made of what the caller may see, which may be nothing; a 401 for those who gave no
+    /// credentials and can't see anything without.
+    pub fn require_any(&self, verbs: &[Verb]) -> Result<(), Response> {
+        let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
+        let could = || identity.is_known() || verbs.iter().any(|verb| policy.rules.could(identity, *verb));
+        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], "*")) }
+    }
+
+    /// Tells the audit that the table said no to this caller: what it wanted is somebody else's.
+    pub fn note_refusal(&self, verb: Verb, resource: &str, status: StatusCode) {
+        if let Some(Ticket { identity, from, audit: Some(audit), .. }) = self.0.as_deref() {
+            audit.refused(
+                &identity.user,
+                identity.how.as_str(),
+                from,
+                verb.as_str(),
+                resource,
+                status.as_u16(),
+            );
+        }
+    }
+
+    /// The refusal itself: 401 to those who are not known, 403 to the others.
+    pub fn refuse(&self, verb: Verb, resource: &str) -> Response {
+        let known = self.0.as_ref().is_some_and(|ticket| ticket.identity.is_known());
+        let status = if known { StatusCode::FORBIDDEN } else { StatusCode::UNAUTHORIZED };
+        self.note_refusal(verb, resource, status);
+        if known {
+            let detail = format!("the right '{verb}' on '{resource}' is missing");
+            return problem(status, "forbidden", &detail);
+        }
+        let detail = format!("the right '{verb}' on '{resource}' takes valid credentials");
+        let mut response = problem(status, "unauthorized", &detail);
+        let refused = self.0.as_ref().is_some_and(|ticket| ticket.identity.how == How::Refused);
+        let bearer = match refused {
+            true => "Bearer realm=\"leasehold\", error=\"invalid_token\"",
+            false => "Bearer realm=\"leasehold\"",
+        };
+        let headers = response.headers_mut();
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(bearer));
+        headers.append(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"leasehold\", charset=\"UTF-8\""),
+        );
+        response
+    }
+}
+
+/// Credentials that are not good. Why goes to the log, never to whoever sent them.
+fn refused(why: &str) -> Identity {
+    tracing::debug!(why, "credentials were refused");
+    Identity::nobody(How::Refused)
+}
+
+/// `Authorization`, or the header of the older lease protocol that means the same. `Err`: there are two.
+fn credentials(headers: &HeaderMap) -> Option<Result<String, ()>> {
+    let mut given =
+        headers.get_all(AUTHORIZATION).iter().chain(headers.get_all("x-quorum-your-auth-credentials"));
+    let first = given.next()?;
+    if given.next().is_some() {
+        return Some(Err(()));
+    }
+    Some(first.to_str().map(|text| text.trim().to_string()).map_err(|_| ()))
+}
+
+fn hash(secret: &str) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, secret.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// What tells one state of a file from another.
+pub(crate) fn fingerprint(path: &Path) -> Option<(SystemTime, u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}

@@ -1,0 +1,128 @@
+//! TLS on the public port: certificate, key, client certificates; read anew when they are renewed.
+//!
+//! In:    PEM files. Out: what handshakes are made with.
+//! Never: falls back to plain text, and never drops a working certificate for one that can't be read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use serde::Deserialize;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::access::fingerprint;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// `[tls]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TlsOptions {
+    /// PEM file: this node's certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// PEM file: its private key.
+    pub key: PathBuf,
+    /// PEM file: authorities whose client certificates are accepted. Without it none is asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What handshakes are made with now.
+pub struct Tls {
+    options: TlsOptions,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    pub fn new(options: &TlsOptions) -> Result<Arc<Self>, String> {
+        let config = RwLock::new(Arc::new(read(options)?));
+        Ok(Arc::new(Self { options: options.clone(), config }))
+    }
+
+    /// For one handshake.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.read().clone())
+    }
+
+    /// Reads the files anew; on a mistake what was read before stays.
+    pub fn reload(&self) {
+        match read(&self.options) {
+            Ok(config) => {
+                *self.config.write() = Arc::new(config);
+                tracing::info!("the certificate was read anew");
+            }
+            Err(why) => tracing::error!(%why, "the certificate can't be read anew: the old one stays in use"),
+        }
+    }
+
+    /// Reads them whenever they change: whoever renews certificates need not tell.
+    pub fn watch(self: &Arc<Self>) {
+        let tls = Arc::downgrade(self);
+        let files =
+            [Some(&self.options.certificate), Some(&self.options.key), self.options.client_ca.as_ref()];
+        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+        let look = move || files.iter().map(|path| fingerprint(path)).collect::<Vec<_>>();
+        let mut last = look();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let Some(tls) = tls.upgrade() else { return };
+                let seen = look();
+                // Renewal writes two files: wait until they stand still.
+                if seen != last {
+                    last = seen;
+                    tokio::time::sleep(LOOK_EVERY / 4).await;
+                    tls.reload();
+                }
+            }
+        });
+    }
+}
+
+/// The cryptography that all of this stands on.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(tokio_rustls::rustls::crypto::ring::default_provider())
+}
+
+/// The certificates of a PEM file, of which there must be one.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
+    if found.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(found) }
+}
+
+fn read(options: &TlsOptions) -> Result<ServerConfig, String> {
+    let chain = read_certificates(&options.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&options.key);
+    let key = key.map_err(|error| format!("{}: {error}", options.key.display()))?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &options.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+            // Who has none may still bring a token or key.
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+            let verifier = verifier.allow_unauthenticated().build();
+            builder
+                .with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", path.display()))?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+        format!("{} and {}: {error}", options.certificate.display(), options.key.display())
+    })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
