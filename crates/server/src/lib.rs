@@ -7,11 +7,14 @@
 //! 3. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
 //! 4. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
 //! 5. [`engine::state_machine`]  applies it to the table of `leasehold-core`
-//! 6. [`publish`]                wakes whoever waits for what happened
+//! 6. [`publish`]                wakes whoever waits for what happened, and tells [`observe`] for streams and metrics
 //! 7. [`dialect`]                renders the outcome
 
 pub mod config;
+pub mod dashboard;
 pub mod dialect;
 pub mod engine;
 pub mod http;
+pub mod observe;
+pub mod openapi;
 pub mod publish;

@@ -7,12 +7,14 @@
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::Server;
+use leasehold_server::observe::Observer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -198,17 +200,18 @@ fn start_logging() {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let observer = Arc::new(Observer::default());
     let engine_config = EngineConfig {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
         snapshot_log_bytes: config.snapshot_log_bytes,
-        listeners: Vec::new(),
+        listeners: observer.listeners(),
         cluster: config.cluster.clone(),
     };
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;
     let listen = config.listen;
-    let server = Server::bind(engine.clone(), config.clone()).await;
+    let server = Server::bind(engine.clone(), config.clone(), observer).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;
     let url = format!("http://{}", server.local_addr()?);
     engine.set_url(&url);

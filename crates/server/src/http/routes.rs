@@ -10,12 +10,13 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
-use super::cluster;
-use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
+use super::problem::{closing, engine_problem, not_found, problem};
 use super::request::Connection;
 use super::server::App;
-use super::{Response, json, typed};
+use super::{Response, cluster};
+use crate::dashboard;
 use crate::dialect::{claims, dss, leases, locks};
+use crate::observe::{events, health};
 
 /// Answers a request. The future has the size of what it does: hyper keeps one a connection, and neither a request
 /// that stands open for hours nor one of a hundred thousand a second must take the room of the largest one.
@@ -43,7 +44,9 @@ fn needs_barrier(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
-        "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" | "/metrics" | "/" => false,
+        // What a node says of itself, and of what it sees happen.
+        "/v1/events" | "/v1/overview" => false,
+        _ if health::is_probe(path) || dashboard::is_file(path) => false,
         _ if path.starts_with("/v1/cluster") => false,
         _ if path.starts_with("/v1/dss/") => true,
         // Locks are looked at before they are released or revoked.
@@ -128,21 +131,10 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request<Inco
     }
     match path {
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request).await,
-        "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" => page(&app, &request),
+        "/v1/events" => events::answer(&app, &request),
+        _ if health::is_probe(path) => health::answer(&app, &request),
+        _ if dashboard::owns(path) => dashboard::answer(&app, &connection, &request).await,
         _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request).await,
         _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
-    }
-}
-
-fn page(app: &App, request: &Request<Incoming>) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return method_not_allowed("GET, HEAD");
-    }
-    match (request.uri().path(), app.engine.ready()) {
-        ("/version", _) => {
-            json(StatusCode::OK, format!("{{\"version\": \"{}\"}}\n", env!("CARGO_PKG_VERSION")))
-        }
-        ("/livez", _) | (_, Ok(())) => typed(StatusCode::OK, "text/plain", "ok\n"),
-        (_, Err(error)) => problem(StatusCode::SERVICE_UNAVAILABLE, "not-ready", &error.to_string()),
     }
 }

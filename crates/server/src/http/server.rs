@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -22,8 +23,11 @@ use super::delivery::Wire;
 use super::problem::problem_body;
 use super::request::Connection;
 use super::routes;
+use super::trace::Trace;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::observe::Observer;
+use crate::observe::metrics::Dialect;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -42,6 +46,8 @@ pub struct App {
     pub config: Config,
     /// Who may use the locks dialect's administration.
     pub administrators: Administrators,
+    /// Streams, metrics, charts.
+    pub observer: Arc<Observer>,
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
 }
@@ -55,11 +61,13 @@ pub struct Server {
 
 impl Server {
     /// Binds the configured address.
-    pub async fn bind(engine: Arc<Engine>, config: Config) -> std::io::Result<Self> {
+    pub async fn bind(engine: Arc<Engine>, config: Config, observer: Arc<Observer>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
         let administrators = Administrators::new(config.admin.clone());
-        Ok(Self { listener, app: Arc::new(App { engine, config, administrators, stopping }), stop })
+        observer.metrics.started(&engine);
+        let app = App { engine, config, administrators, observer, stopping };
+        Ok(Self { listener, app: Arc::new(app), stop })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -108,10 +116,19 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
     let connection = Arc::new(Connection::new(peer, local, &app.config.trusted_proxies));
     let (wire, caller) = (Wire::new(stream, connection.clone()), connection.clone());
     let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
+    let metrics = app.observer.metrics.clone();
+    metrics.connections.fetch_add(1, Ordering::Relaxed);
     let service = service_fn(move |request| {
         caller.delivery.seen();
+        let (app, caller) = (app.clone(), caller.clone());
+        let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
         let answer = routes::answer(app.clone(), caller.clone(), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            let mut response = answer.await;
+            app.observer.metrics.answered(dialect, response.status().as_u16());
+            trace.answered(&caller.peer_name, &mut response);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -141,6 +158,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         () = linger(&mut stream) => {}
         () = stopped(stopping) => {}
     }
+    metrics.connections.fetch_sub(1, Ordering::Relaxed);
     drop(place);
 }
 

@@ -18,7 +18,8 @@ use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 
-use self::parse::{Ask, Caller, ListAsk, TYPES};
+pub(crate) use self::parse::TYPES;
+use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
