@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::Server;
+use serde_json::{Value, json};
 
 /// The tester and its exact version.
 const TESTER: &str = "schemathesis==4.32.5";
@@ -30,10 +31,43 @@ fn schemathesis() -> PathBuf {
 const CHECKS: &str =
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 
+/// Calls that wait for as long as they are asked to: the tester would wait with them.
+const BLOCKING: [&str; 2] = ["/locks/{resource}", "/active_locks/{resource}"];
+
+/// Runs the tester with this document; `known`: what exists, as its configuration.
+fn run(server: &Server, document: &Value, mode: &str, known: &str) {
+    let dir = common::TempDir::new();
+    std::fs::write(dir.path().join("openapi.json"), document.to_string()).unwrap();
+    std::fs::write(dir.path().join("schemathesis.toml"), known).unwrap();
+    let output = Command::new(schemathesis())
+        .current_dir(dir.path())
+        .args(["run", "openapi.json", "--url", &format!("http://{}", server.addr), "--checks", CHECKS])
+        .args(["--phases", "fuzzing", "--mode", mode, "--max-examples", "8", "--workers", "2"])
+        // A stream has no end; it has tests of its own.
+        .args(["--exclude-path", "/v1/events", "--request-timeout", "30", "--no-color"])
+        .args(["--seed", &common::seed().to_string()])
+        .env("NO_PROXY", "*")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let generated =
+        said.split(" generated, ").next().and_then(|before| before.split_whitespace().next_back());
+    assert!(generated.unwrap().parse::<u32>().unwrap() >= 80, "{said}");
+    assert_eq!(server.get("/livez").status, 200);
+}
+
+/// The parameters of every operation.
+fn parameters(document: &mut Value) -> impl Iterator<Item = &mut Vec<Value>> {
+    let paths = document["paths"].as_object_mut().unwrap().values_mut();
+    let operations = paths.flat_map(|path| path.as_object_mut().unwrap().values_mut());
+    operations.map(|operation| operation["parameters"].as_array_mut().unwrap())
+}
+
 #[test]
 fn a_property_based_tester_finds_no_server_error_and_no_undocumented_answer() {
     let server = Server::start();
-    let dir = common::TempDir::new();
+    let document = server.get("/openapi.json").json();
     // Some things must exist for the calls about them to get anywhere.
     let id_of = |path: String| path.trim_end_matches('/').rsplit('/').next().unwrap().to_string();
     let claim = id_of(server.claim("a/claim/that/exists", 600.0));
@@ -46,26 +80,21 @@ fn a_property_based_tester_finds_no_server_error_and_no_undocumented_answer() {
         ),
         ("/v1/resources/{resource}", "\"path.resource\" = \"a%2Fclaim%2Fthat%2Fexists\"".into()),
     ];
-    let config = known.map(|(path, set)| {
+    let known = known.map(|(path, set)| {
         format!("[[operations]]\ninclude-path = \"{path}\"\n[operations.parameters]\n{set}\n")
     });
-    std::fs::write(dir.path().join("schemathesis.toml"), config.concat()).unwrap();
-    let output = Command::new(schemathesis())
-        .current_dir(dir.path())
-        .args(["run", &format!("http://{}/openapi.json", server.addr), "--checks", CHECKS])
-        .args(["--phases", "examples,fuzzing", "--mode", "all", "--max-examples", "12", "--workers", "2"])
-        // A stream has no end, and a wait may be long: both have tests of their own.
-        .args(["--exclude-path", "/v1/events", "--request-timeout", "20", "--no-color"])
-        .args(["--seed", &common::seed().to_string()])
-        .env("NO_PROXY", "*")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let generated =
-        said.split(" generated, ").next().and_then(|before| before.split_whitespace().next_back());
-    assert!(generated.unwrap().parse::<u32>().unwrap() >= 200, "{said}");
-    assert_eq!(server.get("/livez").status, 200);
+
+    let mut patient = document.clone();
+    patient["components"]["schemas"]["NewLock"]["properties"]["wait"]["maximum"] = json!(0.1);
+    for wait in parameters(&mut patient).flatten().filter(|parameter| parameter["name"] == "wait") {
+        wait["schema"]["maximum"] = json!(0.1);
+    }
+    run(&server, &patient, "positive", &known.concat());
+
+    let mut wrong = document;
+    BLOCKING.iter().for_each(|path| drop(wrong["paths"].as_object_mut().unwrap().remove(*path)));
+    parameters(&mut wrong).for_each(|parameters| parameters.retain(|parameter| parameter["name"] != "wait"));
+    run(&server, &wrong, "negative", &known.concat());
 }
 
 #[test]
