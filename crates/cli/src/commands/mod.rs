@@ -3,4 +3,5 @@
 pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod dss;
+mod notify;
 pub(crate) mod serve;

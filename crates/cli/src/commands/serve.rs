@@ -17,7 +17,10 @@ use leasehold_server::http::server::Server;
 use leasehold_server::observe::Observer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
+
+use super::notify::Notifier;
 
 /// Settings of a node. Each can also stand in the TOML file, under the same name without the dashes in front.
 #[derive(clap::Args)]
@@ -217,6 +220,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     engine.set_url(&url);
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);
+    let notifier = Notifier::from_env();
+    notifier.ready(&url);
+    let watchdog = notifier.keep_watchdog(engine.clone());
     let orphans = tokio::spawn(withdraw_orphans(engine.clone()));
     let failed = std::cell::OnceCell::new();
     server
@@ -229,9 +235,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
                     failed.set(why).ok();
                 }
             }
+            notifier.stopping();
         })
         .await;
     orphans.abort();
+    watchdog.inspect(JoinHandle::abort);
     engine.stop().await;
     match failed.into_inner() {
         None => Ok(()),

@@ -73,6 +73,11 @@ impl Engine {
         }
     }
 
+    /// Returns when the engine's thread has come round to it.
+    pub async fn answers(&self) {
+        self.thread.spawn(async {}).await.ok();
+    }
+
     /// Whether this node leads.
     pub fn leads(&self) -> bool {
         matches!(self.leadership.role(), Role::Leads { .. })
