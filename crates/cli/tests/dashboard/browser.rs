@@ -25,8 +25,6 @@ pub struct Browser {
     session: String,
     /// What the page told since it was opened: requests, errors, refused content.
     pub events: VecDeque<Value>,
-    /// Answers that the page gets instead of the service's, by the end of their URL.
-    stand_ins: Vec<(String, String)>,
     _profile: TempDir,
 }
 
@@ -65,7 +63,6 @@ impl Browser {
             next_id: 0,
             session: String::new(),
             events: VecDeque::new(),
-            stand_ins: Vec::new(),
             _profile: profile,
         };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
@@ -101,33 +98,13 @@ impl Browser {
         self.pipe.write_all(format!("{message}\0").as_bytes()).unwrap();
     }
 
-    /// The next message; what is not an answer is remembered, and requests that have a stand-in are answered.
+    /// The next message; what is not an answer is remembered.
     fn receive(&mut self) -> Option<Value> {
         let message = self.messages.recv_timeout(PATIENCE).ok()?;
-        if message["method"] == "Fetch.requestPaused" {
-            let url = message["params"]["request"]["url"].as_str().unwrap();
-            let body =
-                self.stand_ins.iter().find(|(end, _)| url.ends_with(end)).map(|(_, body)| body.clone());
-            let body = base64::engine::general_purpose::STANDARD.encode(body.unwrap());
-            let headers = json!([{ "name": "Content-Type", "value": "application/json" }]);
-            let id = &message["params"]["requestId"];
-            let answer =
-                json!({ "requestId": id, "responseCode": 200, "responseHeaders": headers, "body": body });
-            self.next_id += 1;
-            self.send(self.next_id, "Fetch.fulfillRequest", &answer);
-        } else if message["id"].is_null() {
+        if message["id"].is_null() {
             self.events.push_back(message.clone());
         }
         Some(message)
-    }
-
-    /// From now on the page gets this body wherever it asks for a URL that ends so.
-    pub fn stand_in(&mut self, end: &str, body: &Value) {
-        self.stand_ins.retain(|(known, _)| known != end);
-        self.stand_ins.push((end.into(), body.to_string()));
-        let patterns: Vec<Value> =
-            self.stand_ins.iter().map(|(end, _)| json!({ "urlPattern": format!("*{end}") })).collect();
-        self.call("Fetch.enable", json!({ "patterns": patterns }));
     }
 
     pub fn size(&mut self, width: u32, height: u32) {

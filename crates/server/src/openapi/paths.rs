@@ -356,6 +356,7 @@ fn see() -> Calls {
                 .engine(),
         ),
         ("/v1/overview", "get", new("overview", "Counts, and the last half hour in steps").answer(200, "Numbers.", JSON, schema("Overview")).engine()),
+        ("/v1/cluster", "get", new("cluster", "The nodes and how they are").answer(200, "All of them.", JSON, schema("Cluster"))),
         (
             "/v1/events",
             "get",

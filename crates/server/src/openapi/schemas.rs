@@ -209,7 +209,19 @@ fn see() -> Named {
         }),
     );
     let rows = json!({ "resources": { "type": "array", "items": row }, "next": nullable("string") });
+    let node = object(
+        &["id", "address", "role", "lag"],
+        json!({
+            "id": { "type": "integer" }, "address": { "type": "string" }, "role": { "type": "string" },
+            "log": nullable("integer"), "lag": nullable("integer"), "last_contact_ms": nullable("integer"), "url": nullable("string"),
+        }),
+    );
+    let cluster = json!({
+        "node": { "type": "integer" }, "leader": nullable("integer"), "term": { "type": "integer" },
+        "nodes": { "type": "array", "items": node },
+    });
     vec![
+        ("Cluster", whole(cluster)),
         ("Resources", whole(rows)),
         ("Resource", detail),
         ("Overview", overview),

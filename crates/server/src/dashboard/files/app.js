@@ -103,6 +103,11 @@ async function refreshCluster() {
     $("nodes").replaceChildren();
     return;
   }
+  if (cluster.nodes.length === 1 && cluster.leader) {
+    $("cluster-summary").textContent = "A single node, without a cluster.";
+    $("cluster-summary").className = "hint";
+    return $("nodes").replaceChildren();
+  }
   const lost = cluster.nodes.filter((node) => node.role === "unreachable");
   const leader = cluster.leader ? `node ${cluster.leader} leads in term ${cluster.term}` : "no leader: nothing can be changed";
   const health = lost.length ? `${lost.length} of ${cluster.nodes.length} nodes can't be reached` : "all nodes are well";
@@ -116,7 +121,7 @@ function nodeItem(node) {
   item.append(element("b", `Node ${node.id}: ${node.role}`));
   const contact = node.last_contact_ms === null || node.last_contact_ms === undefined ? "" : `, heard ${duration(node.last_contact_ms / 1000)} ago`;
   item.append(element("div", `${node.address ?? ""}`, "hint"));
-  item.append(element("div", `log ${count(node.log ?? 0)}, ${count(node.lag ?? 0)} behind${contact}`, "hint"));
+  item.append(element("div", `log ${count(node.log ?? 0)}${node.lag === null ? "" : `, ${count(node.lag)} behind`}${contact}`, "hint"));
   return item;
 }
 
