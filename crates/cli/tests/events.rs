@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
 mod common;
+#[path = "common/trio.rs"]
+mod trio;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,6 +12,7 @@ use std::net::TcpStream;
 use common::{PATIENCE, Server, eventually};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
+use trio::Trio;
 
 /// An open stream.
 struct Stream {
@@ -257,4 +260,20 @@ fn a_node_that_stops_ends_its_streams() {
     stream.lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
     assert!(!server.logged().contains("did not end in time"), "{}", server.logged());
+}
+
+#[test]
+fn ids_are_the_same_on_every_node_and_a_reader_may_move() {
+    let trio = Trio::start();
+    let mut streams = trio.nodes.each_ref().map(|node| Stream::open(node, "?prefix=job/", None));
+    let held = trio.nodes[0].claim("job/1", 600.0);
+    trio.nodes[1].claim("job/1", 600.0);
+    assert_eq!(trio.nodes[2].patch(&held, r#"{"status": "released"}"#).status, 204);
+    let told = streams.each_mut().map(|stream| (0..4).map(|_| stream.event().data).collect::<Vec<Value>>());
+    let kinds: Vec<&Value> = told[0].iter().map(|event| &event["kind"]).collect();
+    assert_eq!(json!(kinds), json!(["active", "queued", "released", "active"]));
+    assert_eq!(told[0], told[1]);
+    assert_eq!(told[0], told[2]);
+    let mut moved = Stream::open(&trio.nodes[2], "?prefix=job/", told[0][1]["id"].as_str());
+    assert_eq!(moved.next(2), ["released job/1", "active job/1"]);
 }

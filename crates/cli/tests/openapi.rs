@@ -42,7 +42,7 @@ fn run(server: &Server, document: &Value, mode: &str, known: &str) {
     let output = Command::new(schemathesis())
         .current_dir(dir.path())
         .args(["run", "openapi.json", "--url", &format!("http://{}", server.addr), "--checks", CHECKS])
-        .args(["--phases", "fuzzing", "--mode", mode, "--max-examples", "8", "--workers", "2"])
+        .args(["--phases", "fuzzing", "--mode", mode, "--max-examples", "6", "--workers", "2"])
         // A stream has no end; it has tests of its own.
         .args(["--exclude-path", "/v1/events", "--request-timeout", "30", "--no-color"])
         .args(["--seed", &common::seed().to_string()])
@@ -53,7 +53,7 @@ fn run(server: &Server, document: &Value, mode: &str, known: &str) {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     let generated =
         said.split(" generated, ").next().and_then(|before| before.split_whitespace().next_back());
-    assert!(generated.unwrap().parse::<u32>().unwrap() >= 80, "{said}");
+    assert!(generated.unwrap().parse::<u32>().unwrap() >= 60, "{said}");
     assert_eq!(server.get("/livez").status, 200);
 }
 

@@ -6,12 +6,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/trio.rs"]
+mod trio;
 
 mod browser;
 
 use browser::Browser;
 use common::Server;
 use serde_json::json;
+use trio::Trio;
 
 fn url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.addr)
@@ -171,31 +174,12 @@ fn a_hundred_thousand_resources_are_paged_and_searched_by_the_server() {
     browser.screenshot("hundred-thousand");
 }
 
-/// Ports that nobody uses at the moment.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
-}
-
 #[test]
 fn a_cluster_with_a_node_down_says_so() {
-    let dir = common::TempDir::new();
-    let peers: Vec<String> =
-        (1..).zip(free_ports::<3>()).map(|(id, port)| format!("{id}=127.0.0.1:{port}")).collect();
-    let start = |id: u32| {
-        let (peers, id) = (peers.join(","), id.to_string());
-        let secret = "a secret of this test, as long as it takes";
-        let args = ["--node-id", &id, "--peers", &peers, "--cluster-secret", secret];
-        Server::start_in(&dir.path().join(&id), &args)
-    };
-    let (first, _second, mut third) = (start(1), start(2), start(3));
-    // One of three is lost later: until all of them vote, that may be one too many.
-    common::eventually("three nodes that vote", || {
-        let nodes = first.get("/v1/cluster").json()["nodes"].as_array().unwrap().clone();
-        nodes.len() == 3 && nodes.iter().all(|node| node["voter"] == true && node["role"] != "unreachable")
-    });
+    let mut trio = Trio::start();
+    let [first, _, third] = &mut trio.nodes;
     let mut browser = Browser::start();
-    browser.open(&url(&first, "/"));
+    browser.open(&url(first, "/"));
     let summary = "document.getElementById('cluster-summary').textContent";
     browser.eventually("all is well", &format!("{summary}.includes('all nodes are well; node')"));
     assert_eq!(browser.eval("document.querySelectorAll('#nodes li.leader').length"), 1);
@@ -226,4 +210,31 @@ fn the_api_page_shows_every_operation() {
     browser.write("renewals");
     browser.eventually("some of them", &format!("{shown} > 0 && {shown} < {operations}"));
     nothing_from_outside(&browser, &server);
+}
+
+#[test]
+fn pages_allow_nothing_from_elsewhere_and_are_asked_for_once() {
+    let server = Server::start();
+    for path in [
+        "/",
+        "/docs",
+        "/assets/app.js",
+        "/assets/draw.js",
+        "/assets/style.css",
+        "/assets/docs.js",
+        "/assets/icon.svg",
+    ] {
+        let reply = server.get(path);
+        assert_eq!(reply.status, 200, "{path}");
+        let policy = reply.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+        let text = reply.text();
+        assert!(!text.contains(" style=\"") && !text.contains(" onclick"), "{path} has something inline");
+        let tag = reply.header("etag").unwrap().to_string();
+        let again = server.client().request("GET", path, &[("If-None-Match", &tag)], b"");
+        assert_eq!((again.status, again.body.len()), (304, 0), "{path}");
+        assert_eq!(server.post(path, "").status, 405, "{path}");
+    }
 }
