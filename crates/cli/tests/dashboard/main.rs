@@ -83,12 +83,12 @@ fn a_hand_over_and_a_revocation_are_seen_without_a_reload() {
     );
     assert_eq!(server.status(&second), "active");
     browser.click("#reason");
-    browser.write("beta hängt ☹");
+    browser.write("beta hangs ☹");
     browser.click("#revoke-do");
     browser.eventually("the third holds", &format!("{HOLDER}.includes('gamma')"));
     browser.eventually(
         "why, in the history",
-        "document.getElementById('history').innerText.includes('revoked: beta hängt ☹')",
+        "document.getElementById('history').innerText.includes('revoked: beta hangs ☹')",
     );
     browser.eventually("the charts", "document.querySelectorAll('.chart svg polyline').length === 3");
     assert_eq!(server.status(&second), "revoked");
