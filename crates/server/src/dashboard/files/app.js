@@ -5,7 +5,7 @@ import { chart, timeline } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 const PAGE = 50;
-const state = { rows: [], next: null, wanted: PAGE, selected: null, detail: null, lastId: null, listTimer: 0, query: 0, revoking: null, single: 0 };
+const state = { rows: [], next: null, wanted: PAGE, selected: null, detail: null, lastId: null, stale: false, refreshing: false, query: 0, detailQuery: 0, revoking: null, single: 0 };
 
 // ---- talking to the service
 
@@ -222,6 +222,7 @@ function deselect() {
 async function refreshDetail() {
   const name = state.selected;
   if (name === null) return;
+  const query = ++state.detailQuery;
   let detail;
   try {
     detail = await ask(`/v1/resources/${encodeURIComponent(name)}`);
@@ -229,7 +230,7 @@ async function refreshDetail() {
     if (error.status !== 404) throw error;
     detail = { name, now: new Date().toISOString(), holder: null, waiting: 0, queue: [], finished: 0, history: [] };
   }
-  if (name !== state.selected) return;
+  if (name !== state.selected || query !== state.detailQuery) return; // Something newer was asked meanwhile.
   state.detail = { ...detail, readAt: performance.now() };
   drawDetail();
 }
@@ -398,13 +399,18 @@ function happened(events) {
   refreshSoon();
 }
 
-/** However much happens, the service is asked at most about three times a second, and never twice at once. */
-function refreshSoon() {
-  if (state.listTimer) return;
-  state.listTimer = setTimeout(async () => {
-    await Promise.allSettled([refreshList(), refreshDetail(), refreshOverview()].map((asked) => asked.catch(failed)));
-    state.listTimer = 0;
-  }, 300);
+/** However much happens, the service is asked at most about three times a second, and never twice at once. What
+    happens while it is being asked may not be in its answer: then it is asked once more. */
+async function refreshSoon() {
+  state.stale = true;
+  if (state.refreshing) return;
+  state.refreshing = true;
+  while (state.stale) {
+    await new Promise((done) => setTimeout(done, 300));
+    state.stale = false;
+    await Promise.all([refreshList, refreshDetail, refreshOverview].map((refresh) => refresh().catch(failed)));
+  }
+  state.refreshing = false;
 }
 
 function live(on, detail = "") {
@@ -450,6 +456,6 @@ every(5000, refreshOverview);
 every(2000, refreshCluster);
 // Numbers that count go on by themselves; the list is asked anew now and then, for what no event tells.
 setInterval(() => { if (state.detail && !document.hidden) drawDetail(); }, 1000);
-every(10000, refreshList);
+every(10000, () => Promise.all([refreshList(), refreshDetail()]));
 if (location.hash.length > 1) guarded(() => select(decodeURIComponent(location.hash.slice(1)), false));
 listen();
