@@ -8,13 +8,16 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+MANDIR ?= $(PREFIX)/share/man
+DATADIR ?= $(PREFIX)/share
 PROFILE ?= release
 BUILT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench cluster test-tools dss dss-header install
+.PHONY: help test check fix bench cluster test-tools dss dss-header install deb image
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,3 +62,17 @@ install: ## the command, the C library, its header and its pkg-config file, belo
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	    -e 's|@VERSION@|$(VERSION)|' crates/dss/leasehold_dss.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc
 	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(DATADIR)/leasehold
+	sed 's|/usr/bin/leasehold|$(BINDIR)/leasehold|' deploy/systemd/leasehold.service > $(DESTDIR)$(UNITDIR)/leasehold.service
+	install -m 644 deploy/leasehold.toml deploy/prometheus/alerts.yml deploy/grafana/leasehold.json $(DESTDIR)$(DATADIR)/leasehold
+	@for page in man/*.[1-8]; do [ ! -e "$$page" ] || install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$$(basename "$$page")"; done
+	@if script=$$($(BUILT)/leasehold completions bash 2>/dev/null); then \
+	    install -d $(DESTDIR)$(DATADIR)/bash-completion/completions && \
+	    printf '%s\n' "$$script" > $(DESTDIR)$(DATADIR)/bash-completion/completions/leasehold; fi
+
+deb: ## a Debian package of the release binary, below target/
+	$(CARGO) build --locked --release -p leasehold --bin leasehold
+	scripts/build-deb $(or $(CARGO_TARGET_DIR),target)/release/leasehold $(or $(CARGO_TARGET_DIR),target)/debian
+
+image: ## a container image, with docker
+	docker build -t leasehold:$(VERSION) .

@@ -8,13 +8,16 @@
 //! 4. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
 //! 5. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
 //! 6. [`engine::state_machine`]  applies it to the table of `leasehold-core`
-//! 7. [`publish`]                wakes whoever waits for what happened, and tells [`audit`]
+//! 7. [`publish`]                wakes whoever waits for what happened, and tells [`audit`] and [`observe`]
 //! 8. [`dialect`]                renders the outcome
 
 pub mod access;
 pub mod audit;
 pub mod config;
+pub mod dashboard;
 pub mod dialect;
 pub mod engine;
 pub mod http;
+pub mod observe;
+pub mod openapi;
 pub mod publish;

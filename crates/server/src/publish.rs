@@ -12,6 +12,8 @@ use leasehold_core::{ClaimId, Event, EventKind};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::engine::wal::Flushed;
+
 /// Whoever waits for one claim: a ticket, and how to wake its owner.
 type Waiting = Vec<(u64, oneshot::Sender<()>)>;
 
@@ -21,6 +23,12 @@ pub trait Listener: std::fmt::Debug + Send + Sync {
     ///
     /// Entries are applied anew when a node starts: an index that came before is the same entry again.
     fn applied(&self, index: u64, events: &[Event]);
+
+    /// The table was replaced as a whole: what happened in between is not told event by event.
+    fn replaced(&self) {}
+
+    /// The log wrote and synced so much.
+    fn flushed(&self, _flushed: Flushed) {}
 }
 
 /// Waiters by claim.
@@ -83,6 +91,7 @@ impl Publisher {
 
     /// Wakes everyone: the table was replaced as a whole, or the node is shutting down.
     pub fn wake_all(&self) {
+        self.listeners.iter().for_each(|listener| listener.replaced());
         let claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
         claims.into_iter().for_each(|claim| self.wake(claim));
     }

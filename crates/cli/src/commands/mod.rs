@@ -5,4 +5,5 @@ pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod dss;
+mod notify;
 pub(crate) mod serve;

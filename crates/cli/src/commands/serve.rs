@@ -17,10 +17,14 @@ use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::http::tls::TlsOptions;
+use leasehold_server::observe::Observer;
 use leasehold_server::publish::Listener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
+
+use super::notify::Notifier;
 
 /// Settings of a node. Each can also stand in the TOML file, under the same name without the dashes in front.
 #[derive(clap::Args)]
@@ -247,11 +251,13 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let hangup = signal(SignalKind::hangup())?;
     let guards = Arc::new(Guards::new(&config).map_err(|why| anyhow!(why))?);
+    let observer = Arc::new(Observer::default());
+    let audit = guards.audit.iter().map(|audit| audit.clone() as Arc<dyn Listener>);
     let engine_config = EngineConfig {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
         snapshot_log_bytes: config.snapshot_log_bytes,
-        listeners: guards.audit.iter().map(|audit| audit.clone() as Arc<dyn Listener>).collect(),
+        listeners: observer.listeners().into_iter().chain(audit).collect(),
         cluster: config.cluster.clone(),
     };
     let started = std::time::Instant::now();
@@ -260,7 +266,16 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
         audit.go_live();
     }
     let listen = config.listen;
-    let server = Server::bind(engine.clone(), config.clone(), guards.clone()).await;
+    // Who waited in a blocking request of the last process is gone with its connection.
+    let orphans = match config.cluster {
+        None => {
+            withdraw_orphans(engine.clone()).await;
+            None
+        }
+        // A node with peers may have to wait for a leader first, and answers meanwhile.
+        Some(_) => Some(tokio::spawn(withdraw_orphans(engine.clone()))),
+    };
+    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", server.local_addr()?);
@@ -269,7 +284,9 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     tokio::spawn(reload_on_hangup(hangup, guards.clone(), sources));
     tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
     announce(&url);
-    let orphans = tokio::spawn(withdraw_orphans(engine.clone()));
+    let notifier = Notifier::from_env();
+    notifier.ready(&url);
+    let watchdog = notifier.keep_watchdog(engine.clone());
     let failed = std::cell::OnceCell::new();
     server
         .run(async {
@@ -281,9 +298,11 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
                     failed.set(why).ok();
                 }
             }
+            notifier.stopping();
         })
         .await;
-    orphans.abort();
+    orphans.inspect(JoinHandle::abort);
+    watchdog.inspect(JoinHandle::abort);
     engine.stop().await;
     if let Some(audit) = &guards.audit {
         audit.flush();

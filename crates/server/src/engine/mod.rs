@@ -19,6 +19,7 @@ pub mod entry;
 mod leadership;
 pub mod log_store;
 pub mod membership;
+pub mod observed;
 mod peer;
 mod propose;
 
@@ -184,7 +185,7 @@ impl Engine {
         let data_dir = DataDir::open(&config.data_dir)?;
         let node = data_dir.node_id(config.cluster.as_ref().map(|cluster| cluster.node))?;
         let alone = config.cluster.is_none();
-        let log = LogStore::open(&config.data_dir.join("log"), log_options(alone))?;
+        let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
         let clock = Arc::new(TableClock::default());
         let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
@@ -493,8 +494,10 @@ pub enum Settled<T> {
 
 /// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, and that happens on
 /// other threads: the engine's own thread writes and syncs. A node with peers has them to talk to meanwhile.
-fn log_options(alone: bool) -> WalOptions {
-    WalOptions { flush_in_caller: alone, ..WalOptions::default() }
+fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
+    let listeners = listeners.to_vec();
+    let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));
+    WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() }
 }
 
 /// How long everything takes between nodes.

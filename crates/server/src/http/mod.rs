@@ -4,6 +4,7 @@
 //! Never: knows about locks.
 
 pub mod basic;
+pub mod body;
 mod cluster;
 pub mod delivery;
 pub mod problem;
@@ -13,14 +14,16 @@ pub mod routes;
 pub mod server;
 pub mod time;
 pub mod tls;
+pub mod trace;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
-/// A response with its whole body.
-pub type Response = hyper::Response<Full<Bytes>>;
+use self::body::ResponseBody;
+
+/// A response.
+pub type Response = hyper::Response<ResponseBody>;
 
 /// A response without a body.
 pub fn empty(status: StatusCode) -> Response {
@@ -36,7 +39,7 @@ pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
 
 /// A response with a body of this content type.
 pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(ResponseBody::from(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

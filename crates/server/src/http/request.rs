@@ -81,8 +81,8 @@ impl Connection {
 
 /// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
 pub fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
-    let text = headers.get("leasehold-reason")?.to_str().ok()?.trim();
-    let text = text.get(..1024).unwrap_or(text);
+    let text = std::str::from_utf8(headers.get("leasehold-reason")?.as_bytes()).ok()?.trim();
+    let text = &text[..text.floor_char_boundary(1024)];
     (!text.is_empty()).then(|| text.into())
 }
 

@@ -10,13 +10,15 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
-use super::cluster;
-use super::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
+use super::problem::{closing, engine_problem, not_found, problem};
 use super::request::{Connection, drain};
 use super::server::App;
-use super::{Response, json, typed};
+use super::{Response, cluster};
+use crate::access::rules::Verb;
 use crate::access::{Caller, Recognised};
+use crate::dashboard;
 use crate::dialect::{claims, dss, leases, locks};
+use crate::observe::{events, health};
 
 /// Answers a request. The future has the size of what it does: hyper keeps one a connection, and neither a request
 /// that stands open for hours nor one of a hundred thousand a second must take the room of the largest one.
@@ -33,7 +35,12 @@ pub fn answer(
         return Box::pin(std::future::ready(refusal));
     }
     if is_open(request.uri().path()) {
-        return Box::pin(std::future::ready(page(&app, &request)));
+        return Box::pin(async move {
+            match health::is_probe(request.uri().path()) {
+                true => health::answer(&app, &request),
+                false => dashboard::answer(&app, &connection, &request, &Caller::ANYONE).await,
+            }
+        });
     }
     match app.guards.access.recognise(&connection, request.headers()) {
         Ok(Recognised::Known(caller)) => answer_to(app, connection, request, caller),
@@ -48,9 +55,9 @@ pub fn answer(
     }
 }
 
-/// Pages for probes, which have no credentials and learn nothing.
+/// Pages for probes, which have no credentials and learn nothing; and files that are the same for everybody.
 fn is_open(path: &str) -> bool {
-    matches!(path, "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version")
+    path != "/metrics" && (health::is_probe(path) || dashboard::is_file(path))
 }
 
 /// The same, once it is known who asks.
@@ -72,7 +79,9 @@ fn needs_barrier(request: &Request<Incoming>, caller: &Caller) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
-        "/livez" | "/healthz" | "/readyz" | "/v1/health" | "/version" | "/metrics" | "/" => false,
+        // What a node says of itself, and of what it sees happen.
+        "/v1/events" | "/v1/overview" => false,
+        _ if health::is_probe(path) || dashboard::is_file(path) => false,
         _ if path.starts_with("/v1/cluster") => false,
         _ if path.starts_with("/v1/dss/") => true,
         // Where it matters whose a claim is, it is looked at before it is changed.
@@ -173,20 +182,13 @@ async fn route(
     match path {
         "/v1/backup" => Box::pin(cluster::backup(&app, &request, &caller)).await,
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request, &caller).await,
+        "/v1/events" => events::answer(&app, &request, &caller),
+        "/metrics" => match caller.require(Verb::Read, "*") {
+            Ok(()) => health::answer(&app, &request),
+            Err(refusal) => refusal,
+        },
+        _ if dashboard::owns(path) => dashboard::answer(&app, &connection, &request, &caller).await,
         _ if path.starts_with("/v1/") => leases::serve(&app, &connection, request, &caller).await,
         _ => not_found("there is nothing here: claims are under /v1/claims/, locks under /locks/"),
-    }
-}
-
-fn page(app: &App, request: &Request<Incoming>) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return method_not_allowed("GET, HEAD");
-    }
-    match (request.uri().path(), app.engine.ready()) {
-        ("/version", _) => {
-            json(StatusCode::OK, format!("{{\"version\": \"{}\"}}\n", env!("CARGO_PKG_VERSION")))
-        }
-        ("/livez", _) | (_, Ok(())) => typed(StatusCode::OK, "text/plain", "ok\n"),
-        (_, Err(error)) => problem(StatusCode::SERVICE_UNAVAILABLE, "not-ready", &error.to_string()),
     }
 }

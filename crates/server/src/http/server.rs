@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -28,11 +29,14 @@ use super::problem::{problem, problem_body};
 use super::request::Connection;
 use super::routes;
 use super::tls::Tls;
+use super::trace::Trace;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::observe::Observer;
+use crate::observe::metrics::Dialect;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -100,6 +104,8 @@ pub struct App {
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
     pub long_polls: Semaphore,
+    /// Streams, metrics, charts.
+    pub observer: Arc<Observer>,
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
 }
@@ -132,12 +138,18 @@ pub struct Server {
 
 impl Server {
     /// Binds the configured address.
-    pub async fn bind(engine: Arc<Engine>, config: Config, guards: Arc<Guards>) -> std::io::Result<Self> {
+    pub async fn bind(
+        engine: Arc<Engine>,
+        config: Config,
+        guards: Arc<Guards>,
+        observer: Arc<Observer>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
         let administrators = Administrators::new(config.admin.clone());
         let long_polls = Semaphore::new(config.long_polls_max.min(Semaphore::MAX_PERMITS));
-        let app = App { engine, config, administrators, guards, long_polls, stopping };
+        observer.metrics.started(&engine);
+        let app = App { engine, config, administrators, guards, long_polls, observer, stopping };
         Ok(Self { listener, app: Arc::new(app), stop })
     }
 
@@ -226,10 +238,19 @@ where
 {
     let (caller, peer) = (connection.clone(), connection.peer);
     let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
+    let metrics = app.observer.metrics.clone();
+    metrics.connections.fetch_add(1, Ordering::Relaxed);
     let service = service_fn(move |request| {
         caller.delivery.seen();
+        let (app, caller) = (app.clone(), caller.clone());
+        let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
         let answer = routes::answer(app.clone(), caller.clone(), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            let mut response = answer.await;
+            app.observer.metrics.answered(dialect, response.status().as_u16());
+            trace.answered(&caller.peer_name, &mut response);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -259,6 +280,7 @@ where
         () = linger(&mut stream) => {}
         () = stopped(stopping) => {}
     }
+    metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
 async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
@@ -269,8 +291,15 @@ where
     let (stopping, peer) = (app.stopping.clone(), connection.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         name_host(&mut request);
-        let answer = routes::answer(app.clone(), connection.clone(), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let (app, caller) = (app.clone(), connection.clone());
+        let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
+        let answer = routes::answer(app.clone(), caller.clone(), request);
+        async move {
+            let mut response = answer.await;
+            app.observer.metrics.answered(dialect, response.status().as_u16());
+            trace.answered(&caller.peer_name, &mut response);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut serving = std::pin::pin!(
         http2::Builder::new(TokioExecutor::new())

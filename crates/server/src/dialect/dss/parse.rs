@@ -23,7 +23,7 @@ const IDS_LEN_MAX: usize = limits::LOCK_ALL_LEN_MAX;
 const LIST_LEN_MAX: usize = 1000;
 
 /// The types of locks. What stands in the path and in front of the id in the resource's name.
-pub(super) const TYPES: [&str; 5] = ["media", "device", "object", "layout", "deprec"];
+pub(crate) const TYPES: [&str; 5] = ["media", "device", "object", "layout", "deprec"];
 
 /// A call's body, all fields known and of the right type.
 #[derive(Debug, Deserialize)]

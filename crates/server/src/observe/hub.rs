@@ -1,0 +1,260 @@
+//! The event hub: the newest events in a ring, and a bell for those who read them.
+//!
+//! In:    the events of each applied entry, on the thread that applies. Out: events after a place, in their order.
+//! Never: waits for a reader, and never grows: who is too slow finds its place overwritten and is told so.
+//!
+//! An event's place is the index of its log entry and its number in that entry, so it is the same on every node.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use leasehold_core::Event;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::publish::Listener;
+
+/// Events that are kept: some seconds of a busy node, hours of a quiet one, 2 MiB at most.
+pub const RING_LEN: usize = 16_384;
+/// Streams at a time. Each is a connection and a task; a dashboard needs one.
+pub const STREAMS_MAX: usize = 512;
+
+/// Where an event stands in the log: printed as `<index>.<n>`, the id of a server-sent event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The log entry.
+    pub index: u64,
+    /// The event's number in it, from 0.
+    pub n: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.n)
+    }
+}
+
+impl FromStr for Place {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (index, n) = text.split_once('.').unwrap_or((text, "0"));
+        Ok(Self { index: index.parse()?, n: n.parse()? })
+    }
+}
+
+/// The newest events.
+#[derive(Debug, Default)]
+pub struct Hub {
+    ring: Mutex<Ring>,
+    /// Readers; while there are none, nobody is rung.
+    streams: AtomicUsize,
+    /// How often a reader was told that it lagged.
+    lagged: AtomicU64,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// Filled up once, then overwritten in place: nothing is allocated for an event.
+    events: Vec<(Place, Event)>,
+    /// Where the oldest one stands.
+    oldest: usize,
+    /// Everything up to here is gone; `None`: nothing is, since the log's first entry.
+    gone: Option<Place>,
+    /// The table came from a snapshot: what led to it is gone.
+    skipped: bool,
+    /// The newest entry applied, with or without events.
+    newest: Place,
+}
+
+/// What a reader finds.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Events after the reader's place, in order.
+    pub events: Vec<(Place, Event)>,
+    /// Some were missed: this is where reading goes on.
+    pub lagged: Option<Place>,
+    /// The newest place known: a reader whose own place is behind it reads something that never happened here.
+    pub newest: Place,
+}
+
+impl Hub {
+    /// Where a reader starts that wants only what is yet to come.
+    pub fn newest(&self) -> Place {
+        self.ring.lock().newest
+    }
+
+    /// At most `max` events after `place`.
+    pub fn after(&self, place: Place, max: usize) -> Found {
+        let ring = self.ring.lock();
+        let mut found = Found { newest: ring.newest, ..Found::default() };
+        let from = match ring.gone {
+            Some(gone) if gone > place => {
+                found.lagged = Some(gone);
+                gone
+            }
+            _ => place,
+        };
+        let start = ring.first_after(from);
+        let len = ring.events.len();
+        found.events.extend((start..len).take(max).map(|i| ring.at(i).clone()));
+        drop(ring);
+        if found.lagged.is_some() {
+            self.lagged.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Returns when something has happened since `place`. May return early.
+    pub async fn rung(&self, place: Place) {
+        let bell = self.bell.notified();
+        tokio::pin!(bell);
+        bell.as_mut().enable();
+        if self.ring.lock().newest <= place {
+            bell.await;
+        }
+    }
+
+    /// Takes a place among the readers; `None` if there are too many.
+    pub fn join(self: &std::sync::Arc<Self>) -> Option<Membership> {
+        let joined = self.streams.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |streams| {
+            (streams < STREAMS_MAX).then_some(streams + 1)
+        });
+        joined.ok().map(|_| Membership(self.clone()))
+    }
+
+    /// Readers now.
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// How often a reader was told that it lagged.
+    pub fn lagged(&self) -> u64 {
+        self.lagged.load(Ordering::Relaxed)
+    }
+}
+
+impl Ring {
+    /// By age, 0 = oldest.
+    fn at(&self, i: usize) -> &(Place, Event) {
+        &self.events[(self.oldest + i) % self.events.len()]
+    }
+
+    fn first_after(&self, place: Place) -> usize {
+        let (mut low, mut high) = (0, self.events.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.at(middle).0 > place { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
+    fn push(&mut self, place: Place, event: &Event) {
+        if self.events.len() < RING_LEN {
+            self.events.push((place, event.clone()));
+            return;
+        }
+        let slot = &mut self.events[self.oldest];
+        self.gone = Some(slot.0);
+        *slot = (place, event.clone());
+        self.oldest = (self.oldest + 1) % RING_LEN;
+    }
+}
+
+impl Listener for Hub {
+    fn applied(&self, index: u64, events: &[Event]) {
+        let mut ring = self.ring.lock();
+        if index <= ring.newest.index {
+            // The same entry again.
+            return;
+        }
+        if std::mem::take(&mut ring.skipped) {
+            ring.gone = Some(Place { index: index - 1, n: u32::MAX });
+        }
+        for (n, event) in events.iter().enumerate() {
+            ring.push(Place { index, n: n as u32 }, event);
+        }
+        ring.newest = Place { index, n: events.len().saturating_sub(1) as u32 };
+        drop(ring);
+        if !events.is_empty() && self.streams.load(Ordering::SeqCst) > 0 {
+            self.bell.notify_waiters();
+        }
+    }
+
+    fn replaced(&self) {
+        let mut ring = self.ring.lock();
+        // The next entry is not the one after the newest: everything in between was skipped.
+        *ring = Ring { newest: ring.newest, skipped: true, ..Ring::default() };
+    }
+}
+
+/// A reader's place; given back when dropped.
+#[derive(Debug)]
+pub struct Membership(std::sync::Arc<Hub>);
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ClaimId, EventKind, Stamp};
+
+    use super::*;
+
+    fn event(token: u64) -> Event {
+        let stamp = Stamp::default();
+        let claim = ClaimId::from_u128(1);
+        let (resource, owner) = ("r".into(), "o".into());
+        Event { stamp, kind: EventKind::Renewed, claim, resource, owner, token, reason: None }
+    }
+
+    fn tokens(found: &Found) -> Vec<u64> {
+        found.events.iter().map(|(_, event)| event.token).collect()
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let hub = Hub::default();
+        hub.applied(5, &[event(1), event(2)]);
+        hub.applied(6, &[]);
+        hub.applied(7, &[event(3)]);
+        let place = |index, n| Place { index, n };
+        assert_eq!(tokens(&hub.after(place(5, 0), 10)), [2, 3]);
+        assert_eq!(tokens(&hub.after(place(5, 1), 1)), [3]);
+        assert!(hub.after(place(7, 0), 10).events.is_empty());
+        assert_eq!(hub.newest(), place(7, 0));
+        // A start replays entries: they are the same.
+        hub.applied(7, &[event(3)]);
+        assert_eq!(tokens(&hub.after(place(5, 0), 10)), [2, 3]);
+    }
+
+    #[test]
+    fn what_is_gone_is_said() {
+        let hub = Hub::default();
+        hub.applied(5, &[event(1)]);
+        assert!(hub.after(Place::default(), 10).lagged.is_none(), "this is the first one of all");
+        for index in 6..6 + RING_LEN as u64 {
+            hub.applied(index, &[event(index)]);
+        }
+        let found = hub.after(Place { index: 4, n: u32::MAX }, 1);
+        assert_eq!((found.lagged, tokens(&found)), (Some(Place { index: 5, n: 0 }), vec![6]));
+        assert!(hub.after(Place { index: 5, n: 0 }, 1).lagged.is_none());
+        hub.replaced();
+        hub.applied(90_000, &[event(9)]);
+        let newest = Place { index: 80_000, n: 0 };
+        assert!(hub.after(newest, 1).lagged.is_some());
+    }
+
+    #[test]
+    fn places_print_as_they_parse() {
+        let place = Place { index: 17, n: 3 };
+        assert_eq!(place.to_string().parse(), Ok(place));
+        assert_eq!("17".parse(), Ok(Place { index: 17, n: 0 }));
+        assert!("".parse::<Place>().is_err() && "1.x".parse::<Place>().is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! What people and machines see of a node: the event stream, metrics, health.
+//!
+//! In:    events of every applied entry, what the log's syncs took, answered requests. Out: `GET /v1/events`,
+//!        `/metrics`, the numbers of the dashboard.
+//! Never: makes the table wait: listeners push into bounded places and count; everything else is done by whoever asks.
+
+pub mod events;
+mod exposition;
+pub mod health;
+pub mod histogram;
+pub mod hub;
+pub mod metrics;
+mod process;
+pub mod series;
+
+use std::sync::Arc;
+
+use self::hub::Hub;
+use self::metrics::Metrics;
+use self::series::Series;
+use crate::publish::Listener;
+
+/// Everything that watches one node.
+#[derive(Debug, Default)]
+pub struct Observer {
+    /// The newest events, and who reads them as they come.
+    pub hub: Arc<Hub>,
+    /// Counters and histograms.
+    pub metrics: Arc<Metrics>,
+    /// The last half hour in steps, for charts.
+    pub series: Arc<Series>,
+}
+
+impl Observer {
+    /// Who must hear of every event.
+    pub fn listeners(&self) -> Vec<Arc<dyn Listener>> {
+        vec![self.hub.clone(), self.metrics.clone(), self.series.clone()]
+    }
+}
