@@ -158,7 +158,7 @@ impl Policy {
             return Found::Identity(Arc::new(named.unwrap_or_else(|why| refused(&why))));
         }
         match credentials(headers) {
-            Some(Ok(text)) => self.find_by(&text),
+            Some(Ok(text)) => self.find_by(text),
             Some(Err(())) => Found::Identity(Arc::new(refused("more than one set of credentials"))),
             None => {
                 // A proxy's own certificate speaks for others: by itself it is nobody.
@@ -285,7 +285,7 @@ impl Access {
                 let from = connection.client(headers);
                 self.admit(&self.guesses, &from, connection, headers)?;
                 let token = credentials(headers).and_then(Result::ok).unwrap_or_default();
-                let token = token.split_once(' ').map_or(&*token, |(_, token)| token).trim().to_string();
+                let token = token.split_once(' ').map_or(token, |(_, token)| token).trim().to_string();
                 Ok(Recognised::Unknown(Box::new(Pending { policy, provider, token, hash, from })))
             }
         }
@@ -482,14 +482,14 @@ fn refused(why: &str) -> Identity {
 }
 
 /// `Authorization`, or the header of the older lease protocol that means the same. `Err`: there are two.
-fn credentials(headers: &HeaderMap) -> Option<Result<String, ()>> {
+fn credentials(headers: &HeaderMap) -> Option<Result<&str, ()>> {
     let mut given =
         headers.get_all(AUTHORIZATION).iter().chain(headers.get_all("x-quorum-your-auth-credentials"));
     let first = given.next()?;
     if given.next().is_some() {
         return Some(Err(()));
     }
-    Some(first.to_str().map(|text| text.trim().to_string()).map_err(|_| ()))
+    Some(first.to_str().map(str::trim).map_err(|_| ()))
 }
 
 fn hash(secret: &str) -> [u8; 32] {

@@ -29,6 +29,10 @@ impl Verb {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Read, Self::Claim, Self::Revoke, Self::Admin];
 
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     /// Its name in rules and refusals.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,10 +97,15 @@ pub struct Rules(Vec<Rule>);
 
 #[derive(Debug)]
 struct Rule {
+    /// Whoever gave valid credentials.
+    everyone: bool,
+    /// Whoever gave none.
+    anonymous: bool,
     users: Vec<Arc<str>>,
     groups: Vec<Arc<str>>,
     resources: Vec<Pattern>,
-    verbs: Vec<Verb>,
+    /// One bit each: rules are asked at every request.
+    verbs: u8,
     effect: Effect,
 }
 
@@ -138,7 +147,7 @@ impl Rules {
     /// Whether this identity may do that there. Without any rule, whoever is known may do everything.
     pub fn decide(&self, who: &Identity, verb: Verb, resource: &str) -> Decision {
         let matching = |rule: &Rule| {
-            rule.verbs.contains(&verb)
+            rule.verbs & verb.bit() != 0
                 && rule.is_for(who)
                 && rule.resources.iter().any(|p| p.matches(resource))
         };
@@ -151,7 +160,7 @@ impl Rules {
     /// Whether there is anything on which this identity could have the right.
     pub fn could(&self, who: &Identity, verb: Verb) -> bool {
         let gives =
-            |rule: &Rule| rule.effect == Effect::Allow && rule.verbs.contains(&verb) && rule.is_for(who);
+            |rule: &Rule| rule.effect == Effect::Allow && rule.verbs & verb.bit() != 0 && rule.is_for(who);
         if self.0.is_empty() { who.is_known() } else { self.0.iter().any(gives) }
     }
 }
@@ -166,29 +175,30 @@ impl Rule {
         if options.resources.is_empty() || options.verbs.is_empty() {
             return Err("it says nothing: give resources and verbs; [\"*\"] is all of them".into());
         }
-        let verbs = match &options.verbs[..] {
+        let verbs: Vec<Verb> = match &options.verbs[..] {
             [all] if all == "*" => Verb::ALL.to_vec(),
             verbs => verbs.iter().map(|verb| verb.parse()).collect::<Result<_, _>>()?,
         };
+        let is = |name: &str| options.users.iter().any(|user| user == name);
         let names = |names: &[String]| names.iter().map(|name| Arc::from(name.as_str())).collect();
         Ok(Self {
+            everyone: is("*"),
+            anonymous: is(ANONYMOUS),
             users: names(&options.users),
             groups: names(&options.groups),
             resources: options.resources.iter().map(|text| Pattern::new(text)).collect::<Result<_, _>>()?,
-            verbs,
+            verbs: verbs.into_iter().fold(0, |bits, verb| bits | verb.bit()),
             effect: options.effect,
         })
     }
 
     fn is_for(&self, who: &Identity) -> bool {
-        let known = who.is_known();
-        let is_user = |name: &Arc<str>| match &**name {
-            "*" => known,
-            ANONYMOUS => !known,
-            name => known && *name == *who.user,
-        };
-        self.users.iter().any(is_user)
-            || (known && self.groups.iter().any(|group| who.groups.contains(group)))
+        if !who.is_known() {
+            return self.anonymous;
+        }
+        self.everyone
+            || self.users.iter().any(|user| **user == *who.user)
+            || self.groups.iter().any(|group| who.groups.contains(group))
     }
 }
 
