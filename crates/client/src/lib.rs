@@ -1,0 +1,2 @@
+//! scratch
+pub mod machine; pub mod transitions; pub mod clock;
