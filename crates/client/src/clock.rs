@@ -74,6 +74,10 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     /// Needs a tokio runtime around it.
+    #[expect(
+        deprecated,
+        reason = "its replacement is unsafe, for owners that change their descriptor; an `OwnedFd` never does"
+    )]
     pub(crate) fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Self { fd: AsyncFd::new(fd)?, set_to: None })

@@ -99,7 +99,8 @@ fn in_short(action: &Action) -> String {
         "send PATCH ttl" => "PATCH ttl".into(),
         "tell: refused" => "terminate".into(),
         text => {
-            let text = text.replace("send PATCH status=", "PATCH ").replace("tell: ", "").replace(" timer", "");
+            let text =
+                text.replace("send PATCH status=", "PATCH ").replace("tell: ", "").replace(" timer", "");
             text.replace("start ", "+").replace("cancel ", "-")
         }
     }
@@ -119,8 +120,13 @@ fn the_table_is_the_specifications_row_for_row() {
         .iter()
         .map(|row| {
             let actions: Vec<String> = row.then.iter().map(in_short).collect();
-            let line =
-                format!("{} > {} > {} > {}", row.from, row.to, condition_in_short(row.on), actions.join(", "));
+            let line = format!(
+                "{} > {} > {} > {}",
+                row.from,
+                row.to,
+                condition_in_short(row.on),
+                actions.join(", ")
+            );
             line.trim().to_string()
         })
         .collect();
@@ -190,12 +196,20 @@ fn no_pair_is_missing_and_none_is_dead() {
 fn every_state_is_reached_and_every_claim_can_end() {
     let mut reached = BTreeSet::from([State::New]);
     for _ in State::ALL {
-        reached.extend(TRANSITIONS.iter().filter(|row| reached.contains(&row.from)).map(|row| row.to).collect::<Vec<_>>());
+        reached.extend(
+            TRANSITIONS
+                .iter()
+                .filter(|row| reached.contains(&row.from))
+                .map(|row| row.to)
+                .collect::<Vec<_>>(),
+        );
     }
     assert_eq!(reached.len(), State::ALL.len());
     let mut ends: BTreeSet<State> = State::ALL.into_iter().filter(|state| state.is_final()).collect();
     for _ in State::ALL {
-        ends.extend(TRANSITIONS.iter().filter(|row| ends.contains(&row.to)).map(|row| row.from).collect::<Vec<_>>());
+        ends.extend(
+            TRANSITIONS.iter().filter(|row| ends.contains(&row.to)).map(|row| row.from).collect::<Vec<_>>(),
+        );
     }
     assert_eq!(ends.len(), State::ALL.len());
     assert_eq!(TRANSITIONS.iter().filter(|row| row.from.is_final()).count(), 0);
@@ -214,8 +228,11 @@ fn a_named_status_goes_before_its_class_and_nonsense_counts_as_unknown() {
 #[test]
 fn a_request_is_sent_exactly_where_a_response_is_awaited() {
     for row in TRANSITIONS {
-        let sent: Vec<Request> =
-            row.then.iter().filter_map(|action| if let Action::Send(request) = action { Some(*request) } else { None }).collect();
+        let sent: Vec<Request> = row
+            .then
+            .iter()
+            .filter_map(|action| if let Action::Send(request) = action { Some(*request) } else { None })
+            .collect();
         assert_eq!(sent, row.to.request().into_iter().collect::<Vec<_>>(), "{row:?}");
         if let Some(request) = row.to.retries() {
             assert_eq!(row.from.request(), Some(request), "{row:?}");
