@@ -205,9 +205,7 @@ impl Keychain {
             begun.await.ok();
             keychain.acquire(line.id, name, pending).await;
         });
-        if !claims.contains_key(&resource) {
-            claims.insert(resource, Held::Waiting(task.abort_handle()));
-        }
+        claims.entry(resource).or_insert_with(|| Held::Waiting(task.abort_handle()));
         drop(claims);
         begin.send(()).ok();
     }
@@ -240,7 +238,7 @@ impl Keychain {
                         let holder = progress.holder.as_ref().map(|holder| json!({
                             "claim": holder.id(), "owner": holder.owner, "token": holder.token, "user_data": holder.user_data,
                         }));
-                        self.tell(json!({ "event": "waiting", "resource": resource, "position": progress.position,
+                        self.tell(&json!({ "event": "waiting", "resource": resource, "position": progress.position,
                             "holder": holder, "trouble": progress.trouble }));
                     }
                 }
@@ -260,7 +258,7 @@ impl Keychain {
             }
         };
         let (name, token, phases) = (claim.id().to_string(), claim.token(), claim.phases());
-        self.tell(json!({ "event": "acquired", "resource": resource, "claim": name, "token": token }));
+        self.tell(&json!({ "event": "acquired", "resource": resource, "claim": name, "token": token }));
         self.answer(
             &id,
             json!({ "ok": true, "resource": resource, "claim": name, "token": token,
@@ -281,13 +279,13 @@ impl Keychain {
         loop {
             match &*phases.borrow_and_update() {
                 Phase::Lost(lost) => {
-                    self.tell(json!({ "event": "lost", "resource": resource, "claim": claim, "token": token,
+                    self.tell(&json!({ "event": "lost", "resource": resource, "claim": claim, "token": token,
                         "reason": lost.kind(), "detail": lost.to_string() }));
                     return;
                 }
                 Phase::Released => {
                     self.tell(
-                        json!({ "event": "released", "resource": resource, "claim": claim, "token": token }),
+                        &json!({ "event": "released", "resource": resource, "claim": claim, "token": token }),
                     );
                     return;
                 }
@@ -371,10 +369,10 @@ impl Keychain {
 
     fn answer(&self, id: &Value, mut answer: Value) {
         answer["id"] = id.clone();
-        self.tell(answer);
+        self.tell(&answer);
     }
 
-    fn tell(&self, line: Value) {
+    fn tell(&self, line: &Value) {
         self.backlog.fetch_add(1, Ordering::AcqRel);
         if self.out.send(format!("{line}\n")).is_err() {
             self.backlog.fetch_sub(1, Ordering::AcqRel);

@@ -43,7 +43,7 @@ pub mod wire;
 
 pub use api::Api;
 pub use claim::{Claim, Pending};
-pub use driver::{Phase, Progress};
+pub use driver::{Phase, Progress, fresh_key};
 pub use error::{Error, Lost};
 pub use manager::LockManager;
 pub use settings::{ClaimRequest, Options, Retries, Retry, Wait};

@@ -338,6 +338,7 @@ impl Driver {
     }
 }
 
-fn fresh_key() -> String {
+/// A key for a POST that nobody else has.
+pub fn fresh_key() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
