@@ -119,7 +119,8 @@ pub(crate) fn holder(claim: &ClaimInfo) -> String {
         _ => owner,
     }];
     words.extend(said("pid").map(|pid| format!("pid {pid}")));
-    words.extend(said("command").map(|command| format!("({})", command.chars().take(60).collect::<String>())));
+    words
+        .extend(said("command").map(|command| format!("({})", command.chars().take(60).collect::<String>())));
     words.join(" ")
 }
 
@@ -155,7 +156,8 @@ mod tests {
 
     #[test]
     fn tables_line_up_and_escape() {
-        let rows = [["a".to_string(), "active".into()], ["bbb\u{1b}".escape_default().to_string(), "x".into()]];
+        let rows =
+            [["a".to_string(), "active".into()], ["bbb\u{1b}".escape_default().to_string(), "x".into()]];
         let text = table(["N", "STATUS"], &rows, false);
         assert_eq!(text.lines().next(), Some("N          STATUS"));
         assert!(!text.contains('\u{1b}'));

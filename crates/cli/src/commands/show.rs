@@ -61,12 +61,15 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<()> {
 
 fn looks_like_a_claim(what: &str) -> bool {
     let id = leasehold_client::wire::id_of(what);
-    (what == id || what.contains("/claims/")) && id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+    (what == id || what.contains("/claims/"))
+        && id.len() == 32
+        && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Who holds a resource, then who waits for it, in order.
 pub(crate) async fn queue(api: &Api, resource: &str) -> Result<Vec<ClaimInfo>, Error> {
-    let of = async |status: &str| api.list(&[("resource", resource), ("status", status)], QUEUE_LEN_MAX).await;
+    let of =
+        async |status: &str| api.list(&[("resource", resource), ("status", status)], QUEUE_LEN_MAX).await;
     let mut claims = of("active").await?;
     let mut waiting = of("waiting").await?;
     waiting.sort_by_key(|claim| claim.position);

@@ -37,8 +37,11 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
             match queue(&api, &args.resource).await {
                 Ok(claims) => {
                     trouble.clear();
-                    let gone: Vec<String> =
-                        known.keys().filter(|id| claims.iter().all(|claim| claim.id() != *id)).cloned().collect();
+                    let gone: Vec<String> = known
+                        .keys()
+                        .filter(|id| claims.iter().all(|claim| claim.id() != *id))
+                        .cloned()
+                        .collect();
                     for id in gone {
                         known.remove(&id);
                         if let Ok(claim) = api.get(&id).await {

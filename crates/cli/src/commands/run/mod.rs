@@ -19,8 +19,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::child::Child;
-pub(crate) use self::signals::any_signal;
 use self::signals::Signals;
+pub(crate) use self::signals::any_signal;
 use super::connect::{ConnectArgs, block_on};
 use super::exit_code::{CANNOT_RUN, LOST, NOT_ACQUIRED, NOT_FOUND, OWN_FAILURE, SIGNALLED};
 use super::seconds::Seconds;

@@ -53,9 +53,12 @@ impl Line<'_> {
             return;
         }
         self.clear();
-        let place = progress.position.map_or(String::new(), |position| format!(", place {position} in the queue"));
+        let place =
+            progress.position.map_or(String::new(), |position| format!(", place {position} in the queue"));
         let holder = progress.holder.as_ref().map_or(String::new(), |holder| {
-            let since = holder.active_duration.map_or(String::new(), |held| format!(" for {}", output::seconds(held)));
+            let since = holder
+                .active_duration
+                .map_or(String::new(), |held| format!(" for {}", output::seconds(held)));
             format!(", held by {}{since}", output::holder(holder))
         });
         let text = format!("leasehold: waiting for '{}'{place}{holder}", output::plain(self.resource));
