@@ -279,8 +279,10 @@ impl Keychain {
         loop {
             match &*phases.borrow_and_update() {
                 Phase::Lost(lost) => {
-                    self.tell(&json!({ "event": "lost", "resource": resource, "claim": claim, "token": token,
-                        "reason": lost.kind(), "detail": lost.to_string() }));
+                    self.tell(
+                        &json!({ "event": "lost", "resource": resource, "claim": claim, "token": token,
+                        "reason": lost.kind(), "detail": lost.to_string() }),
+                    );
                     return;
                 }
                 Phase::Released => {

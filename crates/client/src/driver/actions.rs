@@ -198,7 +198,11 @@ impl Driver {
             if entry.long_poll.take().is_some() {
                 self.long_polls -= 1;
             }
-            task.abort();
+            // The last word of a claim may still arrive; everything else is taken back.
+            let is_last = matches!(entry.state, State::Releasing | State::Withdrawing | State::Aborting);
+            if !is_last {
+                task.abort();
+            }
         }
     }
 

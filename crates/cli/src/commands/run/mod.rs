@@ -100,8 +100,11 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut signals = Signals::listen()?;
     let manager = LockManager::new(args.connect.options()?)?;
     let pending = manager.request(request)?;
+    // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
+    let waiting = wait::acquired(pending, &args.resource, args.quiet);
+    tokio::pin!(waiting);
     let acquired = tokio::select! {
-        acquired = wait::acquired(pending, &args.resource, args.quiet) => acquired,
+        acquired = &mut waiting => acquired,
         signal = signals.next() => {
             // The claim leaves the queue with this process.
             manager.abort().await;
@@ -154,7 +157,9 @@ fn not_acquired(args: &RunArgs, error: Error) -> anyhow::Result<u8> {
     match error {
         Error::Timeout { .. } => {
             if !args.quiet {
-                complain(&format!("not acquired: {}", output::plain(&error.to_string())));
+                let held = format!("'{}' is held by another", args.resource);
+                let why = if args.nonblock { held } else { error.to_string() };
+                complain(&format!("not acquired: {}", output::plain(&why)));
             }
             Ok(args.conflict_exit_code)
         }
@@ -174,8 +179,10 @@ async fn run_held(
         Err(error) => {
             claim.release().await.ok();
             let name = args.command[0].to_string_lossy();
-            complain(&format!("{}: {error}", output::plain(&name)));
-            return Ok(if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN });
+            let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+            let why = if is_missing { "there is no such command".into() } else { error.to_string() };
+            complain(&format!("{}: {why}", output::plain(&name)));
+            return Ok(if is_missing { NOT_FOUND } else { CANNOT_RUN });
         }
     };
     let lost = claim.lost();
