@@ -65,7 +65,7 @@ impl World {
         let proxy = Proxy::before(self.server.addr);
         let rows = self.rows.clone();
         let observer = Arc::new(move |resource: &str, row: &'static Row| {
-            rows.lock().unwrap().push((resource.into(), row))
+            rows.lock().unwrap().push((resource.into(), row));
         });
         let manager =
             LockManager::new(Options { urls: vec![proxy.url()], observer: Some(observer), ..options })

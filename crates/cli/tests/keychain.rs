@@ -242,3 +242,37 @@ fn two_thousand_claims_in_one_keychain_without_a_thread_each() {
     assert_eq!(keychain.ask(&json!({"id": "all", "op": "shutdown"}))["ok"], true);
     assert!(server.list("status=active").is_empty());
 }
+
+#[test]
+fn ten_lines_are_a_client_and_files_can_be_fenced() {
+    let docs = include_str!("../../../docs/client.md");
+    let block = |language: &str, word: &str| {
+        let fence = format!("```{language}\n");
+        let mut blocks = docs.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap());
+        let found = blocks.find(|block| block.contains(word));
+        found.unwrap_or_else(|| panic!("no example with {word}")).to_string()
+    };
+    let server = Server::start();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let url = format!("http://{}", server.addr);
+    let script = block("python", "Popen");
+    let output = Command::new("python3")
+        .args(["-c", &script])
+        .env("PATH", &path)
+        .env("LEASEHOLD_ADDR", &url)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "held, token 1\n", "{output:?}");
+    assert_eq!(server.list("resource=db/main")[0]["status"], "released");
+
+    let dir = common::TempDir::new();
+    let recipe = block("sh", "flock").replace("/data", dir.path().to_str().unwrap());
+    let write = |token: &str, text: &str| {
+        std::fs::write(dir.path().join("new"), text).unwrap();
+        Command::new("sh").args(["-c", &recipe]).env("LEASEHOLD_TOKEN", token).status().unwrap().success()
+    };
+    assert!(write("41", "first") && write("42", "second"));
+    assert!(!write("41", "late"), "an old holder is refused");
+    assert_eq!(std::fs::read_to_string(dir.path().join("current")).unwrap(), "second");
+}

@@ -290,3 +290,44 @@ fn keys_travel_as_bearer_tokens() {
     assert_eq!(asked(show().args(["--key", "from-a-flag"])), header("from-a-flag"));
     assert_eq!(asked(&mut show()), None);
 }
+
+#[test]
+fn on_a_terminal_it_shows_who_holds_and_lends_the_terminal_to_its_command() {
+    // A shell without job control, as in a script: after `run` it reads from the terminal itself.
+    let shell = "\"$LEASEHOLD\" run r -- sh -c 'read line; echo got $line'; read line; echo then $line";
+    let script = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp("sh", ["sh", "-c", sys.argv[1]])
+def until(word):
+    text = b""
+    while word not in text:
+        text += os.read(terminal, 4096)
+    return text
+until(b"held by somewhere pid 7")
+sys.stdout.write("shown\n"); sys.stdout.flush()
+os.write(terminal, b"one\n")
+until(b"got one")
+os.write(terminal, b"two\n")
+until(b"then two")
+os.waitpid(pid, 0)
+"#;
+    let server = Server::start();
+    let body = r#"{"resource": "r", "ttl": 500, "user_data": {"host": "somewhere", "pid": 7}}"#;
+    let holder = server.post("/v1/claims/", body).location_path();
+    let mut python = Command::new("python3")
+        .args(["-c", script, shell])
+        .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"))
+        .env("LEASEHOLD_ADDR", url(&server))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(python.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "shown\n");
+    server.patch(&holder, r#"{"status": "released"}"#);
+    assert_eq!(code_of(&mut python), Some(0));
+}

@@ -265,12 +265,13 @@ impl Keychain {
             "remaining": claim.holds_until().remaining().as_secs_f64() }),
         );
         self.claims().insert(resource.clone(), Held::Here(claim));
-        self.follow(resource, name, token, phases).await;
+        // A task of its own, since it stays as long as the claim, and this one is large.
+        tokio::spawn(self.follow(resource, name, token, phases));
     }
 
     /// Tells what becomes of a claim that was acquired.
     async fn follow(
-        &self,
+        self: Arc<Self>,
         resource: String,
         claim: String,
         token: Option<u64>,
@@ -291,6 +292,7 @@ impl Keychain {
                     );
                     return;
                 }
+                Phase::Ended => return,
                 _ => {}
             }
             if phases.changed().await.is_err() {

@@ -3,8 +3,8 @@
 pub(crate) mod access;
 pub(crate) mod backup;
 pub(crate) mod bench;
-pub(crate) mod cluster;
 pub(crate) mod claim;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 mod connect;
 pub(crate) mod dss;

@@ -21,6 +21,8 @@ use crate::settings::{Wait, margin, renew_period};
 const LONG_POLLS_MAX: usize = 64;
 /// How long a claim that must not wait may take to be registered.
 const REGISTER_WITHIN: Duration = Duration::from_secs(10);
+/// What each claim of a manager adds to the time that endings may take: thousands that end at once wait for each other.
+const END_TAKES: Duration = Duration::from_millis(5);
 /// How long an abort is repeated: something is failing already.
 const ABORT_WITHIN: Duration = Duration::from_secs(3);
 
@@ -134,6 +136,8 @@ impl Driver {
         if is_ending && row.from.retries() != Some(request) {
             let most = self.options.end_timeout;
             let within = if request == Request::Abort { most.min(ABORT_WITHIN) } else { most };
+            let others = u32::try_from(self.claims.len() - 1).unwrap_or(u32::MAX);
+            let within = within + END_TAKES.saturating_mul(others);
             self.start_timer(key, TimerId::Machine(Timer::Timeout), BootInstant::now() + within);
         }
         let Some(entry) = self.claims.get_mut(&key) else { return };
@@ -292,10 +296,8 @@ fn tell_end(entry: &Entry, error: Error) {
     match (phase, entry.state) {
         (Phase::Lost(_) | Phase::Released, _) => {}
         (_, State::Released) => entry.set_phase(Phase::Released),
-        (Phase::Releasing, _) => entry.set_phase(Phase::Lost(match error {
-            Error::Ended(status) => Lost::Ended(status),
-            other => Lost::Ended(other.to_string()),
-        })),
+        // Whoever asked for the release hears how it went; nobody relies on the claim any more.
+        (Phase::Releasing, _) => entry.set_phase(Phase::Ended),
         (_, State::Fail) => entry.set_phase(Phase::Lost(Lost::Ended(match error {
             Error::Ended(status) => status,
             other => other.to_string(),

@@ -116,8 +116,12 @@ impl Driver {
         entry.id = Some(wire::id_of(&url).into());
         if reply.status == 201 {
             self.granted(key, reply, info.as_ref(), Duration::ZERO);
-        } else if let Some(info) = info {
-            entry.show(|progress| progress.position = info.position);
+        } else {
+            let (claim, position) = (entry.id.clone(), info.and_then(|info| info.position));
+            entry.show(|progress| {
+                progress.claim = claim;
+                progress.position = position;
+            });
         }
         reply.status
     }

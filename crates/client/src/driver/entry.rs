@@ -20,6 +20,8 @@ use crate::wire::ClaimInfo;
 /// What a claim that waits can show.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
+    /// The claim's id, once the server has given it one.
+    pub claim: Option<String>,
     /// Place in the queue, 1 = next.
     pub position: Option<u64>,
     /// Who holds the resource.
@@ -41,7 +43,7 @@ pub enum Phase {
     Lost(Lost),
     /// It has given the resource up.
     Released,
-    /// It never held it, and is over.
+    /// It is over: it never held the resource, or gave it up and the server may not know.
     Ended,
 }
 

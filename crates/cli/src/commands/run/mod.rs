@@ -101,7 +101,7 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let manager = LockManager::new(args.connect.options()?)?;
     let pending = manager.request(request)?;
     // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
-    let waiting = wait::acquired(pending, &args.resource, args.quiet);
+    let waiting = wait::acquired(pending, manager.api(), &args.resource, args.quiet);
     tokio::pin!(waiting);
     let acquired = tokio::select! {
         acquired = &mut waiting => acquired,

@@ -5,14 +5,28 @@
 
 use std::io::{IsTerminal, Write as _};
 
-use leasehold_client::{Claim, Error, Pending, Phase, Progress};
+use std::time::Duration;
+
+use leasehold_client::{Api, Claim, Error, Pending, Phase, Progress};
 
 use super::super::{complain, output};
 
-pub(super) async fn acquired(pending: Pending, resource: &str, is_quiet: bool) -> Result<Claim, Error> {
+/// How often someone who looks at a terminal sees something new.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) async fn acquired(
+    pending: Pending,
+    api: Api,
+    resource: &str,
+    is_quiet: bool,
+) -> Result<Claim, Error> {
     let mut phases = pending.phases();
     let acquired = pending.acquired();
     tokio::pin!(acquired);
+    let is_looked_at = !is_quiet && std::io::stderr().is_terminal();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut progress = Progress::default();
     let mut line = Line { resource, is_shown: false, is_quiet, trouble: None };
     loop {
         tokio::select! {
@@ -21,12 +35,29 @@ pub(super) async fn acquired(pending: Pending, resource: &str, is_quiet: bool) -
                 return claim;
             }
             Ok(()) = phases.changed() => {
-                if let Phase::Waiting(progress) = &*phases.borrow_and_update() {
-                    line.show(progress);
+                if let Phase::Waiting(now) = &*phases.borrow_and_update() {
+                    progress = (**now).clone();
+                    line.show(&progress);
+                }
+            }
+            _ = looks.tick(), if is_looked_at && progress.claim.is_some() => {
+                let looking = look(&api, resource, &mut progress);
+                if let Ok(Ok(())) = tokio::time::timeout(LOOK_EVERY, looking).await {
+                    line.show(&progress);
                 }
             }
         }
     }
+}
+
+/// Asks who holds the resource now, and where we are in the queue.
+async fn look(api: &Api, resource: &str, progress: &mut Progress) -> Result<(), Error> {
+    let holders = api.list(&[("resource", resource), ("status", "active")], 1).await?;
+    progress.holder = holders.into_iter().next();
+    if let Some(claim) = &progress.claim {
+        progress.position = api.get(claim).await?.position;
+    }
+    Ok(())
 }
 
 /// The line on the terminal.
