@@ -114,11 +114,11 @@ class LockManager:
                 self._tell_lost(claim, "keychain-gone")
         elif event["event"] in ("lost", "released"):
             with self._lock:
-                claim = self._claims.pop(event["claim"], None)
-                if claim is None and event["event"] == "lost":
+                known: Optional[Claim] = self._claims.pop(event["claim"]) if event["claim"] in self._claims else None
+                if known is None and event["event"] == "lost":
                     self._early[event["claim"]] = event
-            if claim is not None and event["event"] == "lost":
-                self._tell_lost(claim, event["reason"])
+            if known is not None and event["event"] == "lost":
+                self._tell_lost(known, event["reason"])
 
     def _tell_lost(self, claim: "Claim", reason: str) -> None:
         if claim._lose(reason):

@@ -290,6 +290,16 @@ mod tests {
     }
 
     #[test]
+    fn claims_are_renewed_every_third_of_the_ttl_and_given_up_before_it_ends() {
+        let seconds = Duration::from_secs;
+        assert_eq!(renew_period(seconds(30), Duration::ZERO), seconds(10));
+        assert_eq!(renew_period(seconds(30), seconds(3)), seconds(9));
+        assert_eq!(margin(seconds(10)), Duration::from_millis(500));
+        assert_eq!(margin(seconds(3600)), seconds(1));
+        assert_eq!(margin(Duration::from_millis(20)), Duration::from_millis(5));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_named() {
         let bad = |options: Options| options.check().unwrap_err().to_string();
         assert!(bad(Options::url("")).contains("no server address"));
