@@ -1,6 +1,6 @@
 //! The clock that leases are counted on: monotonic, and it goes on while the machine is suspended.
 //!
-//! In:    nothing but the kernel's CLOCK_BOOTTIME. Out: [`BootInstant`] and [`Alarm`], which sleeps until one.
+//! In:    nothing but the kernel's CLOCK_BOOTTIME. Out: [`BootInstant`] and `Alarm`, which sleeps until one.
 //! Never: looks at the wall clock, and never at the usual monotonic clock: that one stands still in a suspended machine
 //!        while the server's goes on.
 
