@@ -50,10 +50,11 @@ dss: ## the C library of the typed locks, shared and static
 dss-header: ## write crates/dss/include/leasehold_dss.h anew from the source
 	LEASEHOLD_WRITE_HEADER=1 $(CARGO) test --locked -p leasehold-dss --test header
 
-install: ## the command, the C library, its header and its pkg-config file, below DESTDIR and PREFIX
+install: ## the command, its manual, the C library, its header and its pkg-config file, below DESTDIR and PREFIX
 	$(CARGO) build --locked --profile $(PROFILE) -p leasehold -p leasehold-dss --bin leasehold --lib
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
 	install -m 755 $(BUILT)/leasehold $(DESTDIR)$(BINDIR)/leasehold
+	$(BUILT)/leasehold man --dir $(DESTDIR)$(MANDIR)/man1
 	install -m 755 $(BUILT)/libleasehold_dss.so $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(VERSION)
 	ln -sf libleasehold_dss.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(DSS_SOVERSION)
 	ln -sf libleasehold_dss.so.$(DSS_SOVERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so

@@ -6,7 +6,7 @@ mod commands;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// One lock and lease service over plain HTTP: claims, locks, leases, fencing tokens.
 #[derive(Parser)]
@@ -20,6 +20,22 @@ struct Cli {
 enum Command {
     /// Run the service
     Serve(Box<commands::serve::ServeArgs>),
+    Run(Box<commands::run::RunArgs>),
+    /// Claim a resource, and leave the claim to its ttl
+    Claim(commands::claim::ClaimArgs),
+    /// Release a claim
+    Release(commands::release::ReleaseArgs),
+    /// Start a claim's ttl anew
+    Renew(commands::renew::RenewArgs),
+    /// Show a claim, or who holds a resource and who waits for it
+    Show(commands::show::ShowArgs),
+    /// List claims
+    List(commands::list::ListArgs),
+    /// Tell of every change on a resource
+    Watch(commands::watch::WatchArgs),
+    /// Take a claim away from its holder
+    Revoke(commands::revoke::RevokeArgs),
+    Keychain(commands::keychain::KeychainArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
     Bench(commands::bench::BenchArgs),
     /// Look at the nodes of a cluster, and change who belongs to it
@@ -34,24 +50,56 @@ enum Command {
     /// Look after typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
+    /// Print a script that completes commands in a shell
+    Completions(commands::completions::CompletionsArgs),
+    /// Print the manual page
+    Man(commands::completions::ManArgs),
+    #[command(name = commands::exec::NAME, hide = true)]
+    Exec(commands::exec::ExecArgs),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Serve(args) => commands::serve::run(*args),
-        Command::Bench(args) => commands::bench::run(args),
-        Command::Cluster(args) => commands::cluster::run(args),
-        Command::Backup(args) => commands::backup::backup(args),
-        Command::Restore(args) => commands::backup::restore(&args),
-        Command::Access(command) => commands::access::run(command),
-        Command::Dss(command) => commands::dss::run(command),
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse(&error),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::FAILURE
-        }
+    let success = |()| ExitCode::SUCCESS;
+    let result = match command {
+        Command::Serve(args) => commands::serve::run(*args).map(success),
+        Command::Run(args) => Ok(commands::run::run(&args)),
+        Command::Claim(args) => commands::claim::run(&args),
+        Command::Release(args) => commands::release::run(&args).map(success),
+        Command::Renew(args) => commands::renew::run(&args).map(success),
+        Command::Show(args) => commands::show::run(&args).map(success),
+        Command::List(args) => commands::list::run(&args).map(success),
+        Command::Watch(args) => commands::watch::run(&args).map(success),
+        Command::Revoke(args) => commands::revoke::run(&args).map(success),
+        Command::Keychain(args) => commands::keychain::run(&args),
+        Command::Bench(args) => commands::bench::run(args).map(success),
+        Command::Cluster(args) => commands::cluster::run(args).map(success),
+        Command::Backup(args) => commands::backup::backup(args).map(success),
+        Command::Restore(args) => commands::backup::restore(&args).map(success),
+        Command::Access(command) => commands::access::run(command).map(success),
+        Command::Dss(command) => commands::dss::run(command).map(success),
+        Command::Completions(args) => commands::completions::completions(&args, Cli::command()).map(success),
+        Command::Man(args) => commands::completions::man(&args, Cli::command()).map(success),
+        Command::Exec(args) => Ok(commands::exec::run(&args)),
+    };
+    result.unwrap_or_else(|error| {
+        report(&error);
+        ExitCode::FAILURE
+    })
+}
+
+/// A command line that makes no sense; or one that asks for help, which is none of that.
+fn refuse(error: &clap::Error) -> ExitCode {
+    error.print().ok();
+    // `run` passes the exit code of its command on; its own failures have one that commands don't use.
+    let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_run => ExitCode::from(commands::exit_code::OWN_FAILURE),
+        code => ExitCode::from(code.to_le_bytes()[0]),
     }
 }
 

@@ -3,7 +3,28 @@
 pub(crate) mod access;
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod claim;
 pub(crate) mod cluster;
+pub(crate) mod completions;
+mod connect;
 pub(crate) mod dss;
+pub(crate) mod exec;
+pub(crate) mod exit_code;
+pub(crate) mod keychain;
+pub(crate) mod list;
 mod notify;
+mod output;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod revoke;
+pub(crate) mod run;
+mod seconds;
 pub(crate) mod serve;
+pub(crate) mod show;
+pub(crate) mod watch;
+
+/// A line for the person who typed the command.
+#[expect(clippy::print_stderr, reason = "this is how commands speak to people")]
+pub(crate) fn complain(what: &str) {
+    eprintln!("leasehold: {what}");
+}

@@ -1,0 +1,169 @@
+//! What people see: tables, colours on a terminal, durations; and JSON for programs.
+//!
+//! In:    claims. Out: text on stdout.
+//! Never: a control character of somebody else's on a terminal, and never a colour where nobody looks.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+
+use leasehold_client::wire::ClaimInfo;
+use serde::Serialize;
+
+/// Writes to stdout. A reader that has enough (`| head`) is no error.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
+/// One value as JSON, readable.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(value)?));
+    Ok(())
+}
+
+/// Whether stdout takes colours: a terminal, and nobody said no.
+pub(crate) fn has_colours() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+/// Nothing of a stranger's text reaches a terminal as a control character.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// A table with a head; colours by status.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], colours: bool) -> String {
+    let mut widths = head.map(str::len);
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    let mut line = |cells: &[String], is_head: bool| {
+        let mut text = String::new();
+        for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let padded = if at + 1 == N { cell.clone() } else { format!("{cell:<width$}  ") };
+            let code = if is_head { Some("1") } else { colour_of(cell) };
+            match code.filter(|_| colours) {
+                Some(code) => write!(text, "\x1b[{code}m{padded}\x1b[0m").ok(),
+                None => write!(text, "{padded}").ok(),
+            };
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    };
+    line(&head.map(String::from), true);
+    for row in rows {
+        line(row, false);
+    }
+    out
+}
+
+fn colour_of(cell: &str) -> Option<&'static str> {
+    match cell {
+        "active" => Some("32"),
+        "waiting" => Some("33"),
+        "expired" | "revoked" | "aborted" => Some("31"),
+        "released" | "withdrawn" => Some("2"),
+        _ => None,
+    }
+}
+
+/// Claims, one a line.
+pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
+    let rows: Vec<[String; 7]> = claims
+        .iter()
+        .map(|claim| {
+            [
+                claim.id().to_string(),
+                plain(&claim.resource),
+                claim.status.clone(),
+                claim.position.map_or("-".into(), |position| position.to_string()),
+                claim.token.map_or("-".into(), |token| token.to_string()),
+                span(claim),
+                holder(claim),
+            ]
+        })
+        .collect();
+    table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "OWNER"], &rows, colours)
+}
+
+/// How long it has held, or waited.
+fn span(claim: &ClaimInfo) -> String {
+    claim.active_duration.or(claim.waiting_duration).map_or("-".into(), seconds)
+}
+
+/// Seconds for people.
+pub(crate) fn seconds(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{seconds:.1}s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..86400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d{:02}h", whole / 86400, whole / 3600 % 24),
+    }
+}
+
+/// Who made a claim: what it says of itself, and where it came from.
+pub(crate) fn holder(claim: &ClaimInfo) -> String {
+    let said = |name: &str| match claim.user_data.get(name) {
+        Some(serde_json::Value::String(text)) => Some(plain(text)),
+        Some(serde_json::Value::Number(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    let owner = plain(claim.owner.as_deref().unwrap_or("-"));
+    let mut words = vec![match (said("user"), said("host")) {
+        (Some(user), Some(host)) => format!("{user}@{host}"),
+        (None, Some(host)) => host,
+        _ => owner,
+    }];
+    words.extend(said("pid").map(|pid| format!("pid {pid}")));
+    words
+        .extend(said("command").map(|command| format!("({})", command.chars().take(60).collect::<String>())));
+    words.join(" ")
+}
+
+/// One claim, field by field.
+pub(crate) fn claim(claim: &ClaimInfo) -> String {
+    let mut out = String::new();
+    let mut field = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            writeln!(out, "{name:<9}  {value}").ok();
+        }
+    };
+    field("claim", Some(claim.id().into()));
+    field("resource", Some(plain(&claim.resource)));
+    field("status", Some(claim.status.clone()));
+    field("token", claim.token.map(|token| token.to_string()));
+    field("place", claim.position.map(|position| position.to_string()));
+    field("ttl", claim.ttl.map(seconds));
+    field("expires", claim.expires.clone());
+    field("owner", claim.owner.as_deref().map(plain));
+    field("waited", claim.waiting_duration.map(seconds));
+    field("held", claim.active_duration.map(seconds));
+    for entry in &claim.status_history {
+        let text = |name: &str| plain(entry[name].as_str().unwrap_or("?"));
+        field("history", Some(format!("{}  {}", text("timestamp"), text("status"))));
+    }
+    field("data", Some(&claim.user_data).filter(|data| !data.is_null()).map(|data| plain(&data.to_string())));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up_and_escape() {
+        let rows =
+            [["a".to_string(), "active".into()], ["bbb\u{1b}".escape_default().to_string(), "x".into()]];
+        let text = table(["N", "STATUS"], &rows, false);
+        assert_eq!(text.lines().next(), Some("N          STATUS"));
+        assert!(!text.contains('\u{1b}'));
+        assert!(table(["N", "STATUS"], &rows, true).contains("\u{1b}[32mactive"));
+        assert_eq!(plain("a\u{1b}[2J"), "a\\u{1b}[2J");
+        assert_eq!(seconds(3725.0), "1h02m");
+        assert_eq!(seconds(2.25), "2.2s");
+    }
+}

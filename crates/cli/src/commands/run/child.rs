@@ -1,0 +1,112 @@
+//! The command of `leasehold run`: a process group of its own.
+//!
+//! In:    a command line. Out: its exit code.
+//! Never: leaves one of the group behind when it is told to stop it.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use leasehold_client::Claim;
+use leasehold_client::clock::BootInstant;
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+use super::super::exec;
+use super::super::exit_code::SIGNALLED;
+
+/// How long what was killed may take to be gone.
+const DEAD_WITHIN: Duration = Duration::from_secs(2);
+
+/// A running command.
+pub(super) struct Child {
+    child: tokio::process::Child,
+    group: Pid,
+    has_terminal: bool,
+}
+
+impl Child {
+    /// Starts it. The kernel kills it if this process dies without a word.
+    pub(super) fn start(command: &[OsString], claim: &Claim) -> io::Result<Self> {
+        exec::look_up(&command[0])?;
+        let child = tokio::process::Command::new(std::env::current_exe()?)
+            .arg(exec::NAME)
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(command)
+            .env("LEASEHOLD_RESOURCE", claim.resource())
+            .env("LEASEHOLD_CLAIM", claim.id())
+            .env("LEASEHOLD_TOKEN", claim.token().map(|token| token.to_string()).unwrap_or_default())
+            .process_group(0)
+            .spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let group = group.ok_or_else(|| io::Error::other("it ended before it began"))?;
+        let has_terminal = give_terminal_to(group);
+        Ok(Self { child, group, has_terminal })
+    }
+
+    /// Its exit code, once it has one.
+    pub(super) async fn exited(&mut self) -> io::Result<u8> {
+        Ok(code(self.child.wait().await?))
+    }
+
+    pub(super) fn pass_on(&self, signal: u8) {
+        if let Some(signal) = Signal::from_named_raw(i32::from(signal)) {
+            kill_process_group(self.group, signal).ok();
+        }
+    }
+
+    /// Stops it and whatever else is in its group, within the grace.
+    pub(super) async fn stop(&mut self, grace: Duration) {
+        kill_process_group(self.group, Signal::TERM).ok();
+        // What is stopped can't hear SIGTERM.
+        kill_process_group(self.group, Signal::CONT).ok();
+        if !self.gone_by(BootInstant::now() + grace).await {
+            kill_process_group(self.group, Signal::KILL).ok();
+            self.gone_by(BootInstant::now() + DEAD_WITHIN).await;
+        }
+    }
+
+    async fn gone_by(&mut self, when: BootInstant) -> bool {
+        let mut is_reaped = false;
+        loop {
+            if is_reaped {
+                // Grandchildren are somebody else's to reap; all that can be done is look.
+                if test_kill_process_group(self.group).is_err() {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(2).min(when.remaining())).await;
+            } else {
+                is_reaped = tokio::time::timeout(when.remaining(), self.child.wait()).await.is_ok();
+            }
+            if when.is_past() {
+                return test_kill_process_group(self.group).is_err();
+            }
+        }
+    }
+
+    /// The terminal is the caller's again.
+    pub(super) fn give_terminal_back(&mut self) {
+        if std::mem::take(&mut self.has_terminal) {
+            tcsetpgrp(io::stdin(), getpgrp()).ok();
+        }
+    }
+}
+
+/// A command that reads from the terminal has to be in its foreground, as it would be without us.
+fn give_terminal_to(group: Pid) -> bool {
+    let stdin = io::stdin();
+    stdin.is_terminal()
+        && tcgetpgrp(&stdin).is_ok_and(|foreground| foreground == getpgrp())
+        && tcsetpgrp(&stdin, group).is_ok()
+}
+
+fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code.to_le_bytes()[0],
+        (None, Some(signal)) => SIGNALLED + signal.to_le_bytes()[0],
+        (None, None) => super::OWN_FAILURE,
+    }
+}

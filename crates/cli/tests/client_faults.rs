@@ -1,0 +1,281 @@
+//! The client while things fail: cut off, server paused, killed and restarted, answers lost, old servers, many claims.
+//!
+//! In:    a real server, often behind a proxy that fails. Out: what a holder is told, and when, compared with what the
+//!        server does. Orders of events are compared, never durations.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
+mod common;
+#[path = "common/proxy.rs"]
+mod proxy;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{PATIENCE, Server, claim_body, eventually};
+use leasehold_client::{ClaimRequest, Error, LockManager, Lost, Options, Wait, blocking};
+use proxy::{Fault, Proxy};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
+}
+
+fn short(url: &str) -> Options {
+    Options { ttl: Duration::from_secs(4), ..Options::url(url) }
+}
+
+/// Somebody else, who waits for the resource right at the server. The thread returns whether the holder had been told that
+/// its claim is lost before the server handed it over.
+fn rival(server: &Server, resource: &str, told: &Arc<AtomicBool>) -> std::thread::JoinHandle<bool> {
+    let mut client = server.ask("POST", "/v1/claims/?wait=60", &[], &claim_body(resource, 60.0));
+    let told = told.clone();
+    std::thread::spawn(move || {
+        let reply = client.reply();
+        assert_eq!(reply.status, 201, "{reply:?}");
+        told.load(Ordering::SeqCst)
+    })
+}
+
+/// The holder is cut off in one way or another: it hears that its claim is lost before anyone else can hold it.
+fn cut_off(fault: Fault) {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let told = Arc::new(AtomicBool::new(false));
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&proxy.url())).unwrap();
+        // The lead is for the machine that runs this test, which may be slow to let us say that we were told.
+        let request = ClaimRequest { lead: Duration::from_millis(800), ..ClaimRequest::new("r") };
+        let claim = within(manager.request(request).unwrap().acquired()).await.unwrap();
+        let rival = rival(&server, "r", &told);
+        server.wait_for_queue("r", 1);
+        proxy.rule(move |_| fault);
+        let lost = within(claim.lost()).await;
+        told.store(true, Ordering::SeqCst);
+        assert!(matches!(lost, Lost::NotRenewed(_)), "{lost}");
+        assert!(claim.validate().is_err());
+        assert!(rival.join().unwrap(), "the server handed over before the holder knew");
+        assert!(matches!(within(claim.release()).await, Err(Error::Lost(_))));
+    });
+}
+
+#[test]
+fn a_cut_network_is_noticed_before_the_hand_over() {
+    cut_off(Fault::Cut);
+}
+
+#[test]
+fn a_silent_network_is_noticed_before_the_hand_over() {
+    cut_off(Fault::Hold);
+}
+
+#[test]
+fn a_server_that_only_fails_is_noticed_before_the_hand_over() {
+    cut_off(Fault::Answer(500));
+}
+
+#[test]
+fn a_paused_server_is_noticed_and_hands_over_when_it_goes_on() {
+    let server = Server::start();
+    let told = Arc::new(AtomicBool::new(false));
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        let rival = rival(&server, "r", &told);
+        server.wait_for_queue("r", 1);
+        server.signal("STOP");
+        within(claim.lost()).await;
+        told.store(true, Ordering::SeqCst);
+        server.signal("CONT");
+        assert!(rival.join().unwrap());
+    });
+}
+
+#[test]
+fn a_claim_survives_a_server_that_is_killed_and_restarted() {
+    let mut server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    runtime().block_on(async {
+        let manager =
+            LockManager::new(Options { ttl: Duration::from_secs(20), ..Options::url(&proxy.url()) }).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        let waiting = manager.api();
+        server.restart();
+        proxy.move_to(server.addr);
+        within(claim.refresh(None)).await.unwrap();
+        assert_eq!(claim.validate().unwrap(), Some(1));
+        assert_eq!(waiting.get(claim.id()).await.unwrap().status, "active");
+        // One that waits keeps its place, too.
+        let other = LockManager::new(Options::url(&proxy.url())).unwrap();
+        let pending = other.request(ClaimRequest::new("r")).unwrap();
+        server.wait_for_queue("r", 1);
+        server.restart();
+        proxy.move_to(server.addr);
+        within(claim.release()).await.unwrap();
+        let next = within(pending.acquired()).await.unwrap();
+        assert_eq!(next.token(), Some(2));
+        assert_eq!(server.list("resource=r").len(), 2, "no claim was made twice");
+        within(next.release()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_lost_answer_leaves_no_ghost_in_the_queue() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    server.claim("r", 500.0);
+    proxy.rule(|kind| if kind == "register" { Fault::Lose } else { Fault::None });
+    runtime().block_on(async {
+        let manager = LockManager::new(Options::url(&proxy.url())).unwrap();
+        let pending = manager.request(ClaimRequest::new("r")).unwrap();
+        server.wait_for_queue("r", 1);
+        eventually("it is repeated", || proxy.count("register") > 1);
+        assert_eq!(server.list("resource=r&status=waiting").len(), 1, "repeated, it is still one claim");
+        // Whoever wanted it goes away while the answers are lost.
+        drop(pending);
+        proxy.heal();
+        within(manager.close()).await;
+        assert!(server.list("resource=r&status=waiting").is_empty());
+    });
+}
+
+#[test]
+fn a_wait_that_is_given_up_leaves_the_queue() {
+    let server = Server::start();
+    server.claim("r", 500.0);
+    runtime().block_on(async {
+        let manager = LockManager::new(Options::url(&format!("http://{}", server.addr))).unwrap();
+        let pending = manager.request(ClaimRequest::new("r")).unwrap();
+        server.wait_for_queue("r", 1);
+        drop(pending);
+        server.wait_for_queue("r", 0);
+        let no = manager.request(ClaimRequest { wait: Wait::No, ..ClaimRequest::new("r") }).unwrap();
+        assert!(matches!(within(no.acquired()).await, Err(Error::Timeout { .. })));
+        server.wait_for_queue("r", 0);
+    });
+}
+
+#[test]
+fn a_server_without_long_polls_and_renewals_is_polled() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    proxy.rule(|kind| match kind {
+        "activate" => Fault::NoQuery,
+        "renewals" => Fault::Answer(404),
+        _ => Fault::None,
+    });
+    let holder = server.claim("r", 500.0);
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&proxy.url())).unwrap();
+        let pending = manager.request(ClaimRequest::new("r")).unwrap();
+        eventually("it asks again and again", || proxy.count("activate") > 2);
+        server.patch(&holder, r#"{"status": "released"}"#);
+        let claim = within(pending.acquired()).await.unwrap();
+        let others = [within(manager.claim("s")).await.unwrap(), within(manager.claim("t")).await.unwrap()];
+        eventually("they are renewed one by one", || proxy.count("renew") > 6);
+        assert!(claim.validate().is_ok() && others.iter().all(|claim| claim.validate().is_ok()));
+    });
+}
+
+#[test]
+fn a_long_poll_costs_one_question_and_many_claims_one_renewal() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let holder = server.claim("r", 500.0);
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&proxy.url())).unwrap();
+        let pending = manager.request(ClaimRequest::new("r")).unwrap();
+        eventually("it waits", || proxy.count("activate") == 1);
+        let mut held = Vec::new();
+        for n in 0..40 {
+            held.push(within(manager.claim(&format!("many-{n}"))).await.unwrap());
+        }
+        let so_far = proxy.count("renewals");
+        eventually("they are renewed together", || proxy.count("renewals") > so_far + 4);
+        let alone = proxy.count("renew");
+        assert!(alone < 40, "{alone} renewals travelled alone");
+        assert!(held.iter().all(|claim| claim.validate().is_ok()));
+        assert_eq!(proxy.count("activate"), 1, "waiting costs one question");
+        // One of them is revoked: only that one is lost.
+        server.patch(&format!("/v1/claims/{}/", held[7].id()), r#"{"status": "revoked"}"#);
+        assert_eq!(within(held[7].lost()).await, Lost::Ended("revoked".into()));
+        assert_eq!(held.iter().filter(|claim| claim.validate().is_ok()).count(), 39);
+        server.patch(&holder, r#"{"status": "released"}"#);
+        within(within(pending.acquired()).await.unwrap().release()).await.unwrap();
+        within(manager.close()).await;
+        assert!(server.list("status=active").is_empty());
+    });
+}
+
+#[test]
+fn addresses_are_tried_in_turn() {
+    let server = Server::start();
+    let (first, second) = (Proxy::before(server.addr), Proxy::before(server.addr));
+    runtime().block_on(async {
+        let url = format!("http://127.0.0.1:1,{},{}", first.url(), second.url());
+        let manager = LockManager::new(short(&url)).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        assert_eq!((first.count("register"), second.count("register")), (1, 0));
+        first.rule(|_| Fault::Answer(503));
+        eventually("the second is asked", || second.count("renew") > 1);
+        first.heal();
+        second.rule(|_| Fault::Cut);
+        eventually("the first is asked again", || first.count("renew") > 1);
+        assert!(claim.validate().is_ok());
+        within(claim.release()).await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_renewed_for_ever_and_one_claim_a_resource_is_enough() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let request = ClaimRequest { max_hold: Some(Duration::from_millis(700)), ..ClaimRequest::new("r") };
+        let claim = within(manager.request(request).unwrap().acquired()).await.unwrap();
+        assert_eq!(within(manager.claim("r")).await.unwrap_err(), Error::AlreadyClaimed("r".into()));
+        assert_eq!(within(claim.lost()).await, Lost::MaxHold);
+        eventually("the server hears of it at the latest with the ttl", || {
+            server.list("status=active").is_empty()
+        });
+    });
+}
+
+#[test]
+fn a_claim_that_was_long_in_the_queue_is_true_when_it_arrives() {
+    let server = Server::start();
+    runtime().block_on(async {
+        // The long-poll is older than the ttl when the turn comes.
+        let options =
+            Options { ttl: Duration::from_secs(2), ..Options::url(&format!("http://{}", server.addr)) };
+        let manager = LockManager::new(options).unwrap();
+        server.claim("r", 4.0);
+        let claim = within(manager.claim("r")).await.unwrap();
+        let token = claim.validate().unwrap();
+        let shown = manager.api().get(claim.id()).await.unwrap();
+        assert_eq!((shown.status.as_str(), shown.token), ("active", token));
+    });
+}
+
+#[test]
+fn the_blocking_client_does_the_same() {
+    let server = Server::start();
+    let manager = blocking::LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+    let claim = manager.claim("r").unwrap();
+    assert_eq!(claim.validate().unwrap(), claim.token());
+    claim.refresh(Some(Duration::from_secs(5))).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    claim.on_lost(move |lost| tell.send(lost).unwrap());
+    server.patch(&format!("/v1/claims/{}/", claim.id()), r#"{"status": "revoked"}"#);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Lost::Ended("revoked".into()));
+    assert!(matches!(claim.release(), Err(Error::Lost(_))));
+    let claim = manager.claim("r").unwrap();
+    let id = claim.id().to_string();
+    drop(claim);
+    assert_eq!(server.status(&format!("/v1/claims/{id}/")), "released", "a dropped claim is released");
+    manager.claim("r").unwrap().release().unwrap();
+}

@@ -1,0 +1,278 @@
+//! `leasehold keychain` over a real pipe: its lines, stalled and dead parents, signals, many claims.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use common::{PATIENCE, Server, eventually};
+use serde_json::{Value, json};
+
+struct Keychain {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    early: Vec<Value>,
+}
+
+impl Keychain {
+    fn start(server: &Server, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.arg("keychain").args(args).env("LEASEHOLD_ADDR", format!("http://{}", server.addr));
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                sender.send(serde_json::from_str(&line).unwrap()).ok();
+            }
+        });
+        Self { stdin: child.stdin.take(), child, lines, early: Vec::new() }
+    }
+
+    fn send(&mut self, line: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The first line that has all of these members; what comes before it is kept.
+    fn heard(&mut self, wanted: &Value) -> Value {
+        let fits =
+            |line: &Value| wanted.as_object().unwrap().iter().all(|(name, value)| line[name] == *value);
+        if let Some(at) = self.early.iter().position(fits) {
+            return self.early.remove(at);
+        }
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never heard {wanted}"));
+            if fits(&line) {
+                return line;
+            }
+            self.early.push(line);
+        }
+    }
+
+    fn ask(&mut self, line: &Value) -> Value {
+        self.send(line);
+        self.heard(&json!({ "id": line["id"] }))
+    }
+
+    fn exited(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Keychain {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn only(server: &Server, resource: &str) -> Value {
+    let claims = server.list(&format!("resource={resource}"));
+    assert_eq!(claims.len(), 1, "{claims:?}");
+    claims[0].clone()
+}
+
+#[test]
+fn its_lines_do_what_they_say() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &[]);
+    assert_eq!(keychain.ask(&json!({"id": "p", "op": "ping"}))["ok"], true);
+    let claim =
+        keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r", "ttl": 60, "data": {"a": [1, 2]}}));
+    assert_eq!((&claim["ok"], &claim["token"], &claim["resource"]), (&json!(true), &json!(1), &json!("r")));
+    assert_eq!(keychain.heard(&json!({"event": "acquired"}))["claim"], claim["claim"]);
+    assert_eq!(only(&server, "r")["user_data"], json!({"a": [1, 2]}));
+    let valid = keychain.ask(&json!({"id": 2, "op": "validate", "resource": "r"}));
+    assert!(valid["remaining"].as_f64().unwrap() > 0.0, "{valid}");
+    assert_eq!(keychain.ask(&json!({"id": 3, "op": "refresh", "resource": "r", "ttl": 90}))["ok"], true);
+    assert_eq!(only(&server, "r")["ttl"], 90.0);
+    let listed = keychain.ask(&json!({"id": 4, "op": "list"}));
+    assert_eq!(listed["claims"][0]["held"], true);
+    assert_eq!(keychain.ask(&json!({"id": 5, "op": "claim", "resource": "r"}))["error"], "already-claimed");
+    assert_eq!(keychain.ask(&json!({"id": 6, "op": "release", "resource": "r"}))["ok"], true);
+    keychain.heard(&json!({"event": "released"}));
+    assert_eq!(only(&server, "r")["status"], "released");
+    assert_eq!(keychain.ask(&json!({"id": 7, "op": "release", "resource": "r"}))["error"], "ended");
+    assert_eq!(keychain.ask(&json!({"id": 8, "op": "claim"}))["error"], "invalid");
+    assert_eq!(keychain.ask(&json!({"id": 9, "op": "juggle"}))["error"], "invalid");
+    assert_eq!(
+        keychain.ask(&json!({"id": 10, "op": "claim", "resource": "r", "tll": 3}))["error"],
+        "invalid"
+    );
+    writeln!(keychain.stdin.as_mut().unwrap(), "nonsense").unwrap();
+    assert_eq!(keychain.heard(&json!({"id": null}))["error"], "invalid");
+    keychain.ask(&json!({"id": 11, "op": "claim", "resource": "s"}));
+    assert_eq!(keychain.ask(&json!({"id": 12, "op": "shutdown"}))["ok"], true);
+    assert!(keychain.exited().success());
+    assert_eq!(only(&server, "s")["status"], "released");
+}
+
+#[test]
+fn it_tells_who_is_before_it_and_takes_its_turn() {
+    let server = Server::start();
+    let holder = server.claim("r", 500.0);
+    let mut keychain = Keychain::start(&server, &[]);
+    assert_eq!(
+        keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r", "timeout": 0}))["error"],
+        "timeout"
+    );
+    keychain.send(&json!({"id": 2, "op": "claim", "resource": "r"}));
+    assert_eq!(keychain.heard(&json!({"event": "waiting", "position": 1}))["resource"], "r");
+    assert_eq!(keychain.ask(&json!({"id": 3, "op": "release", "resource": "r"}))["ok"], true);
+    server.wait_for_queue("r", 0);
+    keychain.send(&json!({"id": 4, "op": "claim", "resource": "r"}));
+    server.wait_for_queue("r", 1);
+    server.patch(&holder, r#"{"status": "released"}"#);
+    assert_eq!(keychain.heard(&json!({"id": 4}))["ok"], true);
+    let claim = keychain.heard(&json!({"event": "acquired"}));
+    server.patch(&format!("/v1/claims/{}/", claim["claim"].as_str().unwrap()), r#"{"status": "revoked"}"#);
+    assert_eq!(keychain.ask(&json!({"id": 5, "op": "refresh", "resource": "r"}))["ok"], false);
+    assert_eq!(keychain.heard(&json!({"event": "lost"}))["reason"], "ended");
+    assert_eq!(
+        keychain.ask(&json!({"id": 6, "op": "claim", "resource": "r"}))["ok"],
+        true,
+        "it can be had anew"
+    );
+}
+
+#[test]
+fn a_closed_pipe_and_a_signal_abort_everything() {
+    let server = Server::start();
+    let mut closed = Keychain::start(&server, &[]);
+    closed.ask(&json!({"id": 1, "op": "claim", "resource": "r", "ttl": 600}));
+    closed.stdin = None;
+    assert!(closed.exited().success());
+    assert_eq!(only(&server, "r")["status"], "aborted");
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let mut keychain = Keychain::start(&server, &[]);
+        keychain.ask(&json!({"id": 1, "op": "claim", "resource": signal, "ttl": 600}));
+        let killed =
+            Command::new("kill").arg(format!("-{signal}")).arg(keychain.child.id().to_string()).status();
+        assert!(killed.unwrap().success());
+        assert_eq!(keychain.exited().code(), Some(code));
+        assert_eq!(only(&server, signal)["status"], "aborted");
+    }
+}
+
+#[test]
+fn a_parent_that_is_killed_holds_nothing_though_its_pipe_lives_on() {
+    let server = Server::start();
+    let mut command = Command::new("sh");
+    // The test itself keeps the pipe open: only the death of the shell can tell.
+    command.args(["-c", "exec 3<&0; \"$LEASEHOLD\" keychain <&3 & wait"]);
+    command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+    command.env("LEASEHOLD_ADDR", format!("http://{}", server.addr));
+    let mut keychain = Keychain::of(command);
+    keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r", "ttl": 600}));
+    keychain.child.kill().unwrap();
+    eventually("the claim is given up", || only(&server, "r")["status"] == "aborted");
+}
+
+#[test]
+fn a_parent_that_does_not_read_is_not_waited_for() {
+    let server = Server::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(["keychain", "--ttl", "3"]).env("LEASEHOLD_ADDR", format!("http://{}", server.addr));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let _never_read = child.stdout.take().unwrap();
+    writeln!(stdin, "{}", json!({"op": "claim", "resource": "r"})).unwrap();
+    let filler = json!({"op": "ping", "id": "x".repeat(1000)});
+    for _ in 0..200 {
+        // More answers than the pipe holds.
+        writeln!(stdin, "{filler}").unwrap();
+    }
+    let renewed = || {
+        let claims = server.list("resource=r");
+        claims.len() == 1
+            && claims[0]["status"] == "active"
+            && claims[0]["active_duration"].as_f64().unwrap() > 4.0
+    };
+    eventually("it is renewed all the same", renewed);
+    drop(stdin);
+    eventually("and given up when the parent goes", || only(&server, "r")["status"] == "aborted");
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_paused_keychain_says_that_it_lost_its_claim_and_max_hold_ends_it() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &["--ttl", "2", "--max-hold", "100"]);
+    let pid = keychain.child.id().to_string();
+    keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    // As a suspended machine: nothing of it runs while the server's clock goes on.
+    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    eventually("the ttl is over", || only(&server, "r")["status"] == "expired");
+    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    keychain.heard(&json!({"event": "lost", "resource": "r"}));
+    assert_eq!(keychain.ask(&json!({"id": 2, "op": "validate", "resource": "r"}))["ok"], false);
+    keychain.ask(&json!({"id": 3, "op": "claim", "resource": "s", "ttl": 60, "max_hold": 0.5}));
+    assert_eq!(keychain.heard(&json!({"event": "lost", "resource": "s"}))["reason"], "max-hold");
+}
+
+#[test]
+fn two_thousand_claims_in_one_keychain_without_a_thread_each() {
+    const COUNT: usize = 2000;
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &["--ttl", "30"]);
+    for n in 0..COUNT {
+        keychain.send(&json!({"id": n, "op": "claim", "resource": format!("many-{n}")}));
+    }
+    for _ in 0..COUNT {
+        keychain.heard(&json!({"ok": true}));
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", keychain.child.id())).unwrap();
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+    assert!(threads.trim().parse::<usize>().unwrap() < 10, "{threads} threads");
+    let sockets = std::fs::read_dir(format!("/proc/{}/fd", keychain.child.id())).unwrap().count();
+    assert!(sockets < 100, "{sockets} descriptors");
+    assert_eq!(keychain.ask(&json!({"id": "all", "op": "shutdown"}))["ok"], true);
+    assert!(server.list("status=active").is_empty());
+}
+
+#[test]
+fn ten_lines_are_a_client_and_files_can_be_fenced() {
+    let docs = include_str!("../../../docs/client.md");
+    let block = |language: &str, word: &str| {
+        let fence = format!("```{language}\n");
+        let mut blocks = docs.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap());
+        let found = blocks.find(|block| block.contains(word));
+        found.unwrap_or_else(|| panic!("no example with {word}")).to_string()
+    };
+    let server = Server::start();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let url = format!("http://{}", server.addr);
+    let script = block("python", "Popen");
+    let output = Command::new("python3")
+        .args(["-c", &script])
+        .env("PATH", &path)
+        .env("LEASEHOLD_ADDR", &url)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "held, token 1\n", "{output:?}");
+    assert_eq!(server.list("resource=db/main")[0]["status"], "released");
+
+    let dir = common::TempDir::new();
+    let recipe = block("sh", "flock").replace("/data", dir.path().to_str().unwrap());
+    let write = |token: &str, text: &str| {
+        std::fs::write(dir.path().join("new"), text).unwrap();
+        Command::new("sh").args(["-c", &recipe]).env("LEASEHOLD_TOKEN", token).status().unwrap().success()
+    };
+    assert!(write("41", "first") && write("42", "second"));
+    assert!(!write("41", "late"), "an old holder is refused");
+    assert_eq!(std::fs::read_to_string(dir.path().join("current")).unwrap(), "second");
+}

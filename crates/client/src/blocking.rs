@@ -1,0 +1,143 @@
+//! The same for callers without a runtime: every call blocks its thread.
+//!
+//! In:    options. Out: [`LockManager`] and [`Claim`], over one background thread for all claims.
+//! Never: starts a thread for a claim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::clock::BootInstant;
+use crate::error::{Error, Lost};
+use crate::settings::{ClaimRequest, Options};
+
+/// How long a dropped claim holds its thread up while the server is told.
+const DROP_WITHIN: Duration = Duration::from_secs(5);
+
+/// A runtime that may be dropped anywhere.
+struct Background(Option<Runtime>);
+
+impl Background {
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.as_ref().expect("the runtime lives until it is dropped").block_on(future)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Makes claims, renews them in the background, and says when one is lost. Cheap to clone.
+#[derive(Clone)]
+pub struct LockManager {
+    manager: crate::LockManager,
+    background: Arc<Background>,
+}
+
+impl LockManager {
+    /// Starts the background thread; connects to nothing yet.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime =
+            runtime.map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
+        let manager = {
+            let _within = runtime.enter();
+            crate::LockManager::new(options)?
+        };
+        Ok(Self { manager, background: Arc::new(Background(Some(runtime))) })
+    }
+
+    /// Claims a resource and waits for its turn, for as long as the manager's `timeout` says.
+    pub fn claim(&self, resource: &str) -> Result<Claim, Error> {
+        self.request(ClaimRequest::new(resource))
+    }
+
+    /// The same with more to say.
+    pub fn request(&self, request: ClaimRequest) -> Result<Claim, Error> {
+        let claim = self.background.block_on(self.manager.request(request)?.acquired())?;
+        Ok(Claim { claim: Some(claim), background: self.background.clone() })
+    }
+
+    /// Gives everything up and waits until the server knows.
+    pub fn close(&self) {
+        self.background.block_on(self.manager.close());
+    }
+}
+
+/// A claim that holds its resource, until it is released, dropped or lost. Dropping it waits, shortly, for the server to
+/// hear of it.
+pub struct Claim {
+    claim: Option<crate::Claim>,
+    background: Arc<Background>,
+}
+
+impl Claim {
+    fn claim(&self) -> &crate::Claim {
+        self.claim.as_ref().expect("a claim stays until it is released")
+    }
+
+    /// What it holds.
+    pub fn resource(&self) -> &str {
+        self.claim().resource()
+    }
+
+    /// Its id on the server.
+    pub fn id(&self) -> &str {
+        self.claim().id()
+    }
+
+    /// The fencing token.
+    pub fn token(&self) -> Option<u64> {
+        self.claim().token()
+    }
+
+    /// Whether it certainly holds at this moment, by this machine's own clock.
+    pub fn validate(&self) -> Result<Option<u64>, Error> {
+        self.claim().validate()
+    }
+
+    /// Until when it certainly holds if no renewal gets through.
+    pub fn holds_until(&self) -> BootInstant {
+        self.claim().holds_until()
+    }
+
+    /// Calls a function on the background thread if and when the claim is lost. It must not block.
+    pub fn on_lost(&self, tell: impl FnOnce(Lost) + Send + 'static) {
+        let lost = self.claim().lost();
+        if let Some(runtime) = &self.background.0 {
+            runtime.spawn(async move { tell(lost.await) });
+        }
+    }
+
+    /// Waits up to so long for the claim to be lost.
+    pub fn wait_lost(&self, within: Duration) -> Option<Lost> {
+        let lost = self.claim().lost();
+        self.background.block_on(async { tokio::time::timeout(within, lost).await.ok() })
+    }
+
+    /// Renews it now.
+    pub fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
+        self.background.block_on(self.claim().refresh(ttl))
+    }
+
+    /// Gives the resource up.
+    pub fn release(mut self) -> Result<(), Error> {
+        let claim = self.claim.take().expect("a claim stays until it is released");
+        self.background.block_on(claim.release())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(claim) = self.claim.take() else { return };
+        // Within another runtime nothing may block; there the background does it.
+        if tokio::runtime::Handle::try_current().is_err() {
+            self.background.block_on(async { tokio::time::timeout(DROP_WITHIN, claim.release()).await.ok() });
+        }
+    }
+}

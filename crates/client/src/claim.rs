@@ -1,0 +1,162 @@
+//! A claim that is held, and one that waits.
+//!
+//! In:    what the driver makes known. Out: [`Pending`] and [`Claim`], the handles of their owner.
+//! Never: says that a claim is held when the server could have handed it over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::BootInstant;
+use crate::driver::{Command, Phase, Shared};
+use crate::error::{Error, Lost};
+
+/// What both handles have.
+struct Handle {
+    key: u64,
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// A claim that waits for its turn. Dropped, it leaves the queue.
+pub struct Pending {
+    handle: Option<Handle>,
+    reply: oneshot::Receiver<Result<(), Error>>,
+}
+
+impl Pending {
+    pub(crate) fn new(
+        key: u64,
+        shared: Arc<Shared>,
+        commands: mpsc::UnboundedSender<Command>,
+        reply: oneshot::Receiver<Result<(), Error>>,
+    ) -> Self {
+        Self { handle: Some(Handle { key, shared, commands }), reply }
+    }
+
+    /// What the claim does, as it changes: place in the queue, holder, troubles.
+    pub fn phases(&self) -> watch::Receiver<Phase> {
+        self.handle.as_ref().expect("a handle stays until the claim is acquired").shared.phase.subscribe()
+    }
+
+    /// Waits for the claim's turn.
+    pub async fn acquired(mut self) -> Result<Claim, Error> {
+        let answer = (&mut self.reply).await.unwrap_or(Err(Error::Closed));
+        let handle = self.handle.take();
+        answer?;
+        Ok(Claim { handle: handle.expect("a handle stays until the claim is acquired"), is_released: false })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.handle {
+            handle.commands.send(Command::Cancel(handle.key)).ok();
+        }
+    }
+}
+
+/// A claim that holds its resource, until it is released, dropped or lost.
+pub struct Claim {
+    handle: Handle,
+    is_released: bool,
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim")
+            .field("resource", &self.resource())
+            .field("id", &self.id())
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Claim {
+    /// What it holds.
+    pub fn resource(&self) -> &str {
+        &self.handle.shared.resource
+    }
+
+    /// Its id on the server.
+    pub fn id(&self) -> &str {
+        self.handle.shared.grant.get().map_or("", |grant| &grant.id)
+    }
+
+    /// The fencing token: hand it to whatever the claim protects, which refuses smaller ones than it has seen. A server
+    /// that is not Leasehold may give none.
+    pub fn token(&self) -> Option<u64> {
+        self.handle.shared.grant.get().and_then(|grant| grant.token)
+    }
+
+    /// Whether it certainly holds at this moment, by this machine's own clock: no request is made. The answer is true
+    /// for a moment only; the token is what makes a late write harmless.
+    pub fn validate(&self) -> Result<Option<u64>, Error> {
+        self.handle.shared.validate()
+    }
+
+    /// Until when it certainly holds if no renewal gets through.
+    pub fn holds_until(&self) -> BootInstant {
+        self.handle.shared.until()
+    }
+
+    /// Returns when the claim is lost: it could not be renewed in time, the server ended it, it was held for too
+    /// long, or a signal came. Never returns for a claim that is released. Needs no network to know.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let mut phases = self.handle.shared.phase.subscribe();
+        async move {
+            loop {
+                if let Phase::Lost(lost) = &*phases.borrow_and_update() {
+                    return lost.clone();
+                }
+                if phases.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// What it does, as it changes.
+    pub fn phases(&self) -> watch::Receiver<Phase> {
+        self.handle.shared.phase.subscribe()
+    }
+
+    /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
+    pub async fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
+        self.start_refresh(ttl)?.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// The same, for a caller that can't keep the claim borrowed meanwhile.
+    pub(crate) fn start_refresh(
+        &self,
+        ttl: Option<Duration>,
+    ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+        self.validate()?;
+        let (reply, answer) = oneshot::channel();
+        self.handle.commands.send(Command::Refresh { key: self.handle.key, ttl, reply }).ok();
+        Ok(answer)
+    }
+
+    /// Gives the resource up. An error tells that the claim was over before, or that the server could not be told.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.is_released = true;
+        let before = self.handle.shared.phase.borrow().clone();
+        let (reply, answer) = oneshot::channel();
+        self.handle.commands.send(Command::Release { key: self.handle.key, reply: Some(reply) }).ok();
+        let answer = answer.await.unwrap_or(Err(Error::Closed));
+        match (before, answer) {
+            (Phase::Lost(lost), Err(_)) => Err(Error::Lost(lost)),
+            (_, answer) => answer,
+        }
+    }
+}
+
+/// Releases it in the background; `LockManager::close` waits for that.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.handle.commands.send(Command::Release { key: self.handle.key, reply: None }).ok();
+        }
+    }
+}

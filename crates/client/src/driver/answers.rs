@@ -1,0 +1,211 @@
+//! Reads what the server answers, and makes events of it.
+//!
+//! In:    responses and broken connections. Out: events for the claim machine, deadlines, progress.
+//! Never: takes an answer to a request that does not matter any more.
+
+use std::time::Duration;
+
+use super::entry::{Grant, TimerId};
+use super::{Driver, News};
+use crate::clock::BootInstant;
+use crate::error::Error;
+use crate::http::{Failure, Reply};
+use crate::machine::{Event, Request, State};
+use crate::settings::{margin, renew_period};
+use crate::wire::{self, ClaimInfo};
+
+/// What no answer counts as.
+const NO_ANSWER: u16 = 599;
+
+impl Driver {
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::Cleaned => self.cleaning -= 1,
+            News::Renewed { batch, result } => self.renewed(batch, result),
+            News::Answered { key, seq, result } => {
+                let Some(entry) = self.claims.get_mut(&key).filter(|entry| entry.seq == seq) else { return };
+                entry.in_flight = None;
+                if entry.long_poll.is_some() {
+                    self.long_polls -= 1;
+                }
+                match result {
+                    Ok(reply) => self.answered(key, &reply),
+                    Err(failure) => self.unanswered(key, &failure),
+                }
+            }
+        }
+    }
+
+    pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.long_poll = None;
+        if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
+            entry.may_be_registered = true;
+        }
+        entry.trouble = Some(failure.why().into());
+        entry.show(|progress| progress.trouble = Some(failure.why().into()));
+        self.on(key, Event::Response(NO_ANSWER));
+    }
+
+    fn answered(&mut self, key: u64, reply: &Reply) {
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.was_answered = true;
+        let Some(request) = entry.state.request() else { return };
+        let status = match request {
+            Request::Register => self.registered(key, reply),
+            Request::Activate => self.activated(key, reply),
+            Request::Renew => self.renewed_one(key, reply),
+            Request::Release => ended(reply, "released"),
+            Request::Withdraw => ended(reply, "withdrawn"),
+            Request::Abort => ended(reply, "aborted"),
+        };
+        self.note_refusal(key, reply, status);
+        if let Some(entry) = self.claims.get_mut(&key).filter(|_| status != 409) {
+            entry.long_poll = None;
+        }
+        self.on(key, Event::Response(status));
+    }
+
+    /// Keeps the server's words for whoever has to be told.
+    fn note_refusal(&mut self, key: u64, reply: &Reply, status: u16) {
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        match status {
+            409 if entry.state == State::Activating => {}
+            404 if entry.state == State::Registering => {
+                let trouble = "the server does not know the claims API (404)".to_string();
+                entry.trouble = Some(trouble.clone());
+                entry.show(|progress| progress.trouble = Some(trouble));
+            }
+            400..500 => {
+                entry.verdict.get_or_insert(reply.refusal());
+            }
+            500.. => {
+                let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
+                entry.trouble = Some(trouble.clone());
+                entry.show(|progress| progress.trouble = Some(trouble));
+            }
+            _ => entry.show(|progress| progress.trouble = None),
+        }
+    }
+
+    fn registered(&mut self, key: u64, reply: &Reply) -> u16 {
+        let Some(entry) = self.claims.get_mut(&key) else { return reply.status };
+        if reply.status >= 500 {
+            entry.may_be_registered = true;
+        }
+        if !matches!(reply.status, 200..=202) {
+            return reply.status;
+        }
+        let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
+        let Some(url) = reply.location.clone().or_else(|| info.as_ref().map(|info| info.url.clone())) else {
+            return NO_ANSWER;
+        };
+        entry.may_be_registered = false;
+        // A repeated POST has found its claim over: nobody knew that it was held. On to the next, under another key.
+        if reply.status == 200 {
+            entry.idempotency_key = super::fresh_key();
+            return match info.map(|info| info.status) {
+                Some(status) if status == "expired" => NO_ANSWER,
+                Some(status) => {
+                    entry.verdict.get_or_insert(Error::Ended(status));
+                    410
+                }
+                None => NO_ANSWER,
+            };
+        }
+        entry.id = Some(wire::id_of(&url).into());
+        if reply.status == 201 {
+            self.granted(key, reply, info.as_ref(), Duration::ZERO);
+        } else {
+            let (claim, position) = (entry.id.clone(), info.and_then(|info| info.position));
+            entry.show(|progress| {
+                progress.claim = claim;
+                progress.position = position;
+            });
+        }
+        reply.status
+    }
+
+    fn activated(&mut self, key: u64, reply: &Reply) -> u16 {
+        let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
+        match (reply.status, info) {
+            (200, info) => {
+                let held = info.as_ref().and_then(|info| info.active_duration);
+                let held = held
+                    .map_or(Duration::MAX, |held| Duration::try_from_secs_f64(held).unwrap_or(Duration::MAX));
+                self.granted(key, reply, info.as_ref(), held);
+            }
+            (409, Some(info)) => {
+                if let Some(entry) = self.claims.get_mut(&key) {
+                    entry.show(|progress| {
+                        progress.position = info.position;
+                        progress.holder = info.holder.map(|holder| *holder);
+                    });
+                }
+            }
+            // A server that knows no `?wait=` and says so: ask without it.
+            (400, None) if mentions_wait(&reply.body) => {
+                self.options.long_poll = Duration::ZERO;
+                return NO_ANSWER;
+            }
+            _ => {}
+        }
+        reply.status
+    }
+
+    /// It is the claim's turn, since `held` ago at the moment of the answer, which is after the request was sent.
+    fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, held: Duration) {
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        let id = entry.id.clone().unwrap_or_default();
+        entry.shared.grant.set(Grant { id, token: info.and_then(|info| info.token) }).ok();
+        let ttl = granted_ttl(entry.ttl, info);
+        let usable = reply.sent + ttl.saturating_sub(held).saturating_sub(margin(ttl) + entry.lead);
+        if usable.remaining() > renew_period(ttl, entry.lead) {
+            self.set_deadline(key, reply.sent, ttl.saturating_sub(held));
+        } else {
+            // A long-poll was sent long ago: what is left of the ttl can't be told from here. Renew, then tell.
+            entry.unconfirmed = true;
+            let end = BootInstant::now() + entry.ttl;
+            self.start_timer(key, TimerId::End, end);
+        }
+    }
+
+    fn renewed_one(&mut self, key: u64, reply: &Reply) -> u16 {
+        if reply.status == 200 {
+            let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
+            let asked = self.claims.get(&key).map(|entry| entry.ttl).unwrap_or_default();
+            self.holds_from(key, reply.sent, granted_ttl(asked, info.as_ref()));
+        }
+        reply.status
+    }
+
+    /// A renewal has succeeded.
+    pub(super) fn holds_from(&mut self, key: u64, sent: BootInstant, ttl: Duration) {
+        self.set_deadline(key, sent, ttl);
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        for reply in entry.on_refresh.drain(..) {
+            reply.send(Ok(())).ok();
+        }
+        if entry.unconfirmed && !entry.shared.until().is_past() {
+            self.acquired(key);
+        }
+    }
+}
+
+/// What the server granted, which is never counted longer than what was asked for.
+fn granted_ttl(asked: Duration, info: Option<&ClaimInfo>) -> Duration {
+    let granted = info.and_then(|info| info.ttl).and_then(|ttl| Duration::try_from_secs_f64(ttl).ok());
+    granted.map_or(asked, |granted| granted.min(asked))
+}
+
+/// A claim that is over in just the way that was asked for: the answer to an earlier request was lost.
+fn ended(reply: &Reply, wanted: &str) -> u16 {
+    match reply.status {
+        400 if wire::status_in(&reply.body).as_deref() == Some(wanted) => 204,
+        status => status,
+    }
+}
+
+fn mentions_wait(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(body).is_ok_and(|body| body.get("wait").is_some())
+}

@@ -1,0 +1,168 @@
+//! What the driver knows of one claim, and what it shows of it.
+//!
+//! In:    the driver's word. Out: [`Shared`], which handles read without asking the driver.
+//! Never: says "held" a moment longer than the driver has promised.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+
+use crate::clock::BootInstant;
+use crate::error::{Error, Lost};
+use crate::machine::{State, Timer};
+use crate::settings::Wait;
+use crate::wire::ClaimInfo;
+
+/// What a claim that waits can show.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// The claim's id, once the server has given it one.
+    pub claim: Option<String>,
+    /// Place in the queue, 1 = next.
+    pub position: Option<u64>,
+    /// Who holds the resource.
+    pub holder: Option<ClaimInfo>,
+    /// Why the last request failed, while it is repeated.
+    pub trouble: Option<String>,
+}
+
+/// Where a claim is, for its client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// Not yet its turn.
+    Waiting(Box<Progress>),
+    /// It holds the resource.
+    Active,
+    /// It gives the resource up.
+    Releasing,
+    /// It does not hold the resource for certain any more.
+    Lost(Lost),
+    /// It has given the resource up.
+    Released,
+    /// It is over: it never held the resource, or gave it up and the server may not know.
+    Ended,
+}
+
+/// What a claim was granted.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) id: String,
+    pub(crate) token: Option<u64>,
+}
+
+/// What driver and handles share of one claim.
+pub(crate) struct Shared {
+    pub(crate) resource: String,
+    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) grant: OnceLock<Grant>,
+    /// Until when it certainly holds, in nanoseconds of the boot clock.
+    until: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(resource: String) -> Self {
+        let phase = watch::Sender::new(Phase::Waiting(Box::default()));
+        Self { resource, phase, grant: OnceLock::new(), until: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn until(&self) -> BootInstant {
+        BootInstant::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_until(&self, until: BootInstant) {
+        self.until.store(until.as_nanos(), Ordering::Release);
+    }
+
+    /// The claim's token, if it holds right now, by this machine's clock and nobody's word.
+    pub(crate) fn validate(&self) -> Result<Option<u64>, Error> {
+        match &*self.phase.borrow() {
+            Phase::Active if self.until().is_past() => Err(Error::Lost(Lost::NotRenewed(None))),
+            Phase::Active => Ok(self.grant.get().and_then(|grant| grant.token)),
+            Phase::Lost(lost) => Err(Error::Lost(lost.clone())),
+            Phase::Releasing | Phase::Released => Err(Error::Ended("released".into())),
+            Phase::Waiting(_) | Phase::Ended => Err(Error::Ended("it does not hold its resource".into())),
+        }
+    }
+}
+
+/// The timers of a claim: the machine's, and the driver's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimerId {
+    Machine(Timer),
+    /// The claim can't be relied on any more.
+    Lost,
+    /// The server's ttl is over.
+    End,
+    /// It was held for as long as it may be.
+    MaxHold,
+}
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, Error>>;
+
+/// One claim.
+pub(super) struct Entry {
+    pub(super) state: State,
+    pub(super) shared: std::sync::Arc<Shared>,
+    pub(super) ttl: Duration,
+    pub(super) wait: Wait,
+    pub(super) data: Option<Box<RawValue>>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) lead: Duration,
+    /// Under which its POST is repeated.
+    pub(super) idempotency_key: String,
+    pub(super) started: BootInstant,
+    /// Its id on the server.
+    pub(super) id: Option<String>,
+    /// Grows with every request: an answer to an older one means nothing.
+    pub(super) seq: u64,
+    pub(super) in_flight: Option<AbortHandle>,
+    /// The long-poll that is on its way: since when, and how long it may take.
+    pub(super) long_poll: Option<(BootInstant, Duration)>,
+    /// Failures in a row.
+    pub(super) attempts: u32,
+    /// Questions in a row that the server answered at once.
+    pub(super) polls: u32,
+    /// A POST may have made a claim whose id is not known.
+    pub(super) may_be_registered: bool,
+    /// Whether any server ever answered.
+    pub(super) was_answered: bool,
+    pub(super) trouble: Option<String>,
+    /// When the last grant or renewal was sent.
+    pub(super) renewed: BootInstant,
+    /// Granted, but for too long ago to rely on: a renewal has to succeed before anyone is told.
+    pub(super) unconfirmed: bool,
+    pub(super) is_lost: bool,
+    /// How it ended, if that is decided before its last request is through.
+    pub(super) verdict: Option<Error>,
+    pub(super) on_claim: Option<Answer<()>>,
+    pub(super) on_release: Vec<Answer<()>>,
+    pub(super) on_refresh: Vec<Answer<()>>,
+    pub(super) timers: Vec<(TimerId, BootInstant)>,
+}
+
+impl Entry {
+    /// Whether the claim is on its way out: another one on the same resource may begin.
+    pub(super) fn is_ending(&self) -> bool {
+        use State::{Aborting, Releasing, RetryingAbort, RetryingRelease, RetryingWithdraw, Withdrawing};
+        let ending = [Releasing, RetryingRelease, Withdrawing, RetryingWithdraw, Aborting, RetryingAbort];
+        self.is_lost || self.state.is_final() || ending.contains(&self.state)
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.shared.phase.send_replace(phase);
+    }
+
+    /// Changes what a waiting claim shows.
+    pub(super) fn show(&self, change: impl FnOnce(&mut Progress)) {
+        self.shared.phase.send_if_modified(|phase| {
+            let Phase::Waiting(progress) = phase else { return false };
+            let before = progress.clone();
+            change(progress);
+            *progress != before
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! The lock manager: makes claims and looks after them.
+//!
+//! In:    options. Out: claims; and a few plain requests for those who only look.
+//! Never: blocks a thread; `blocking.rs` is for callers without a runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::api::Api;
+use crate::claim::{Claim, Pending};
+use crate::driver::{self, Command, Shared};
+use crate::error::Error;
+use crate::http::Http;
+use crate::settings::{ClaimRequest, Options};
+
+/// Makes claims, renews them all over one pool of connections, and says when one is lost. Cheap to clone.
+#[derive(Clone)]
+pub struct LockManager {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+    http: Arc<Http>,
+    commands: mpsc::UnboundedSender<Command>,
+    next_key: AtomicU64,
+}
+
+impl LockManager {
+    /// Connects to nothing yet. Must be called within a tokio runtime, which has to live as long as the claims.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let http = Arc::new(Http::new(&options)?);
+        let commands = driver::start(options.clone(), http.clone())?;
+        Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key: AtomicU64::new(1) }) })
+    }
+
+    /// Claims a resource and waits for its turn, for as long as the manager's `timeout` says.
+    pub async fn claim(&self, resource: &str) -> Result<Claim, Error> {
+        self.request(ClaimRequest::new(resource))?.acquired().await
+    }
+
+    /// Claims a resource; the handle shows how it waits.
+    pub fn request(&self, request: ClaimRequest) -> Result<Pending, Error> {
+        request.check(&self.inner.options)?;
+        let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared::new(request.resource.clone()));
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Claim { key, request, shared: shared.clone(), reply };
+        self.inner.commands.send(command).map_err(|_| Error::Closed)?;
+        Ok(Pending::new(key, shared, self.inner.commands.clone(), answer))
+    }
+
+    /// Plain requests, over the same connections.
+    pub fn api(&self) -> Api {
+        Api::over(self.inner.http.clone())
+    }
+
+    /// Gives everything up, waits until the server knows or `end_timeout` is over, and takes no more claims.
+    pub async fn close(&self) {
+        self.end(Command::Close).await;
+    }
+
+    /// The same, as on a signal: claims end as `aborted`, and fast.
+    pub async fn abort(&self) {
+        self.end(Command::Signal).await;
+    }
+
+    async fn end(&self, command: Command) {
+        let (reply, idle) = oneshot::channel();
+        self.inner.commands.send(command).ok();
+        self.inner.commands.send(Command::Idle(reply)).ok();
+        idle.await.ok();
+    }
+}

@@ -1,0 +1,316 @@
+//! Settings of a manager and of a claim, and the times that follow from them.
+//!
+//! In:    what the caller gives, the environment, defaults. Out: checked values.
+//! Never: connects, and never guesses what a bad value meant.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::machine::{Request, Row};
+
+/// Where a server listens unless told otherwise.
+pub const URL_DEFAULT: &str = "http://127.0.0.1:4080";
+/// How long a claim stays active without renewal unless told otherwise.
+pub const TTL_DEFAULT: Duration = Duration::from_secs(30);
+/// Longest time that can be set: a hundred days.
+const TIME_MAX: Duration = Duration::from_secs(100 * 86_400);
+
+/// How one kind of request is repeated when it fails.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Retry {
+    /// The first pause; it doubles each time.
+    pub base: Duration,
+    /// The longest pause.
+    pub cap: Duration,
+    /// How much of a pause is left to chance, 0 to 1: a herd that failed together should not come back together.
+    pub jitter: f64,
+    /// How long one attempt may take before it counts as failed.
+    pub attempt: Duration,
+}
+
+/// The six of them, and the pauses between two questions of a claim that waits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Retries {
+    /// POST.
+    pub register: Retry,
+    /// PATCH `status=active`.
+    pub activate: Retry,
+    /// PATCH `ttl`, and `POST /v1/renewals`.
+    pub renew: Retry,
+    /// PATCH `status=released`.
+    pub release: Retry,
+    /// PATCH `status=withdrawn`.
+    pub withdraw: Retry,
+    /// PATCH `status=aborted`: fast, since something is failing already.
+    pub abort: Retry,
+    /// Between two questions on a server that does not know `?wait=`.
+    pub poll: Retry,
+}
+
+const fn retry(base_ms: u64, cap_ms: u64, attempt_ms: u64) -> Retry {
+    Retry {
+        base: Duration::from_millis(base_ms),
+        cap: Duration::from_millis(cap_ms),
+        jitter: 0.5,
+        attempt: Duration::from_millis(attempt_ms),
+    }
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            register: retry(200, 5_000, 10_000),
+            activate: retry(200, 5_000, 10_000),
+            renew: retry(100, 1_000, 5_000),
+            release: retry(100, 2_000, 5_000),
+            withdraw: retry(100, 2_000, 5_000),
+            abort: retry(20, 250, 1_000),
+            poll: retry(250, 5_000, 10_000),
+        }
+    }
+}
+
+impl Retries {
+    /// Those of one kind of request.
+    pub fn of(&self, request: Request) -> Retry {
+        match request {
+            Request::Register => self.register,
+            Request::Activate => self.activate,
+            Request::Renew => self.renew,
+            Request::Release => self.release,
+            Request::Withdraw => self.withdraw,
+            Request::Abort => self.abort,
+        }
+    }
+}
+
+impl Retry {
+    /// The pause before repetition number `attempt`, counted from 0. `chance` is between 0 and 1.
+    pub fn pause(&self, attempt: u32, chance: f64) -> Duration {
+        let full =
+            self.base.saturating_mul(1u32.checked_shl(attempt.min(16)).unwrap_or(u32::MAX)).min(self.cap);
+        full.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance.clamp(0.0, 1.0))
+    }
+}
+
+/// Who is told of every transition of every claim.
+pub type Observer = Arc<dyn Fn(&str, &'static Row) + Send + Sync>;
+
+/// Settings of a manager.
+#[derive(Clone)]
+pub struct Options {
+    /// The servers, tried in turn: `http://host:port`, `host:port`.
+    pub urls: Vec<String>,
+    /// The access key, sent as a bearer token.
+    pub key: Option<String>,
+    /// How long claims stay active without renewal, unless they say otherwise.
+    pub ttl: Duration,
+    /// How long claims wait for their turn, unless they say otherwise. `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// The first part of every path.
+    pub api_version: String,
+    /// How failed requests are repeated.
+    pub retries: Retries,
+    /// How long one question "is it my turn?" waits on the server. Zero: not at all, the client polls.
+    pub long_poll: Duration,
+    /// How long the last request of a claim is repeated before it is left to the server's ttl.
+    pub end_timeout: Duration,
+    /// Told of every transition: for tests and for the curious.
+    pub observer: Option<Observer>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            urls: vec![URL_DEFAULT.into()],
+            key: None,
+            ttl: TTL_DEFAULT,
+            timeout: None,
+            api_version: "v1".into(),
+            retries: Retries::default(),
+            long_poll: Duration::from_secs(30),
+            end_timeout: Duration::from_secs(10),
+            observer: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key stays out of logs.
+        f.debug_struct("Options").field("urls", &self.urls).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// For one server.
+    pub fn url(url: &str) -> Self {
+        Self { urls: split_urls(url), ..Self::default() }
+    }
+
+    /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY` and `LEASEHOLD_KEY_FILE`.
+    pub fn from_env() -> Result<Self, Error> {
+        let text = |name: &str| match std::env::var(name) {
+            Ok(value) if !value.is_empty() => Ok(Some(value)),
+            Err(std::env::VarError::NotUnicode(_)) => Err(Error::Invalid(format!("{name} is not UTF-8"))),
+            _ => Ok(None),
+        };
+        let mut options = Self::default();
+        if let Some(urls) = text("LEASEHOLD_ADDR")? {
+            options.urls = split_urls(&urls);
+        }
+        options.key = match (text("LEASEHOLD_KEY")?, text("LEASEHOLD_KEY_FILE")?) {
+            (Some(key), _) => Some(key),
+            (None, Some(path)) => Some(read_key(&path)?),
+            (None, None) => None,
+        };
+        Ok(options)
+    }
+
+    pub(crate) fn check(&self) -> Result<Vec<Address>, Error> {
+        if self.urls.is_empty() {
+            return Err(Error::Invalid("no server address is given".into()));
+        }
+        if let Some(key) = &self.key
+            && (key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            return Err(Error::Invalid(
+                "the access key is empty or has characters that can't be in one".into(),
+            ));
+        }
+        let version = &self.api_version;
+        if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(Error::Invalid(format!("'{version}' is no API version; the current one is v1")));
+        }
+        self.urls.iter().map(|url| Address::parse(url)).collect()
+    }
+}
+
+/// Several addresses in one text.
+pub fn split_urls(urls: &str) -> Vec<String> {
+    urls.split(',').map(str::trim).filter(|url| !url.is_empty()).map(String::from).collect()
+}
+
+/// An access key: the first line of a file.
+pub fn read_key(path: &str) -> Result<String, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::Invalid(format!("the access key can't be read from {path}: {error}")))?;
+    Ok(text.lines().next().unwrap_or("").trim().to_string())
+}
+
+/// How long a claim may wait for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wait {
+    /// As the manager says.
+    #[default]
+    Default,
+    /// For ever.
+    Forever,
+    /// For so long.
+    For(Duration),
+    /// Not at all: hold it now or not.
+    No,
+}
+
+/// A claim as asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ClaimRequest {
+    /// What to hold.
+    pub resource: String,
+    /// How long it stays active without renewal; else the manager's.
+    pub ttl: Option<Duration>,
+    /// How long it may wait.
+    pub wait: Wait,
+    /// Any JSON, kept with the claim.
+    pub data: Option<Box<RawValue>>,
+    /// How long it may be held at most, renewals or not: then it counts as lost.
+    pub max_hold: Option<Duration>,
+    /// How long before the end of the ttl the claim is called lost, so that there is time to stop what it protects.
+    pub lead: Duration,
+}
+
+impl ClaimRequest {
+    /// With defaults.
+    pub fn new(resource: impl Into<String>) -> Self {
+        Self { resource: resource.into(), ..Self::default() }
+    }
+
+    pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
+        let invalid = |what: String| Err(Error::Invalid(what));
+        if self.resource.is_empty() {
+            return invalid("the name of a resource must not be empty".into());
+        }
+        let ttl = self.ttl.unwrap_or(options.ttl);
+        if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
+            return invalid(format!("a ttl of {ttl:?} can't be kept: it must be 1 ms to 100 days"));
+        }
+        if self.lead + margin(ttl) >= ttl {
+            return invalid(format!(
+                "{:?} to stop what a claim protects leave nothing of a ttl of {ttl:?}: give it a longer ttl",
+                self.lead
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What is held back of a ttl, against clocks that run at slightly different speeds and a machine that is slow to wake us.
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)).min(ttl / 4)
+}
+
+/// How long after a renewal the next one is due: a third of what can be used of the ttl, a bit less by chance.
+pub(crate) fn renew_period(ttl: Duration, lead: Duration) -> Duration {
+    ttl.saturating_sub(lead) / 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_cap_and_leave_room_for_chance() {
+        let retry = Retries::default().renew;
+        assert_eq!(retry.pause(0, 0.0), retry.base);
+        assert_eq!(retry.pause(1, 0.0), retry.base * 2);
+        assert_eq!(retry.pause(60, 0.0), retry.cap);
+        assert_eq!(retry.pause(0, 1.0), retry.base / 2);
+        let retries = Retries::default();
+        for other in [retries.register, retries.activate, retries.renew, retries.release, retries.withdraw] {
+            assert!(
+                retries.abort.cap < other.cap && retries.abort.base < other.base,
+                "abort is the fast one"
+            );
+        }
+    }
+
+    #[test]
+    fn claims_are_renewed_every_third_of_the_ttl_and_given_up_before_it_ends() {
+        let seconds = Duration::from_secs;
+        assert_eq!(renew_period(seconds(30), Duration::ZERO), seconds(10));
+        assert_eq!(renew_period(seconds(30), seconds(3)), seconds(9));
+        assert_eq!(margin(seconds(10)), Duration::from_millis(500));
+        assert_eq!(margin(seconds(3600)), seconds(1));
+        assert_eq!(margin(Duration::from_millis(20)), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let bad = |options: Options| options.check().unwrap_err().to_string();
+        assert!(bad(Options::url("")).contains("no server address"));
+        assert!(bad(Options::url("https://h")).contains("https"));
+        assert!(bad(Options { key: Some("a b".into()), ..Options::default() }).contains("access key"));
+        assert!(bad(Options { api_version: "v1/x".into(), ..Options::default() }).contains("API version"));
+        assert_eq!(Options::url("a:1, b:2,").check().unwrap().len(), 2);
+        let options = Options::default();
+        let claim = |request: ClaimRequest| request.check(&options);
+        assert!(claim(ClaimRequest::new("")).is_err());
+        assert!(claim(ClaimRequest { lead: TTL_DEFAULT, ..ClaimRequest::new("r") }).is_err());
+        assert!(claim(ClaimRequest::new("r")).is_ok());
+    }
+}

@@ -1,0 +1,108 @@
+//! The JSON of the claims API, as far as a client reads it.
+//!
+//! In:    bodies of responses. Out: [`ClaimInfo`] and friends.
+//! Never: insists on a field that older servers do not send.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A claim as a server shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClaimInfo {
+    /// Its URL; it ends with its id.
+    pub url: String,
+    /// What it is about.
+    pub resource: String,
+    /// `waiting`, `active` or a final status.
+    pub status: String,
+    /// What it was, and when.
+    #[serde(default)]
+    pub status_history: Vec<Value>,
+    /// When it was made.
+    #[serde(default)]
+    pub created: Option<String>,
+    /// How long it stays active without renewal, in seconds.
+    #[serde(default)]
+    pub ttl: Option<f64>,
+    /// How long it has been active.
+    #[serde(default)]
+    pub active_duration: Option<f64>,
+    /// How long it waited.
+    #[serde(default)]
+    pub waiting_duration: Option<f64>,
+    /// What its maker left with it.
+    #[serde(default)]
+    pub user_data: Value,
+    /// The fencing token.
+    #[serde(default)]
+    pub token: Option<u64>,
+    /// Who made it.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Place in the queue, 1 = next.
+    #[serde(default)]
+    pub position: Option<u64>,
+    /// When it expires unless renewed.
+    #[serde(default)]
+    pub expires: Option<String>,
+    /// Who holds the resource: only in the answer "not your turn".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Box<ClaimInfo>>,
+}
+
+impl ClaimInfo {
+    /// The last part of its URL.
+    pub fn id(&self) -> &str {
+        id_of(&self.url)
+    }
+}
+
+/// The id at the end of a claim's URL, or the id itself.
+pub fn id_of(url: &str) -> &str {
+    url.trim_end_matches('/').rsplit('/').next().unwrap_or(url)
+}
+
+/// One claim of an answer to `POST /v1/renewals`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Renewal {
+    pub(crate) id: String,
+    pub(crate) renewed: bool,
+    #[serde(default)]
+    pub(crate) status: Option<String>,
+}
+
+/// The answer to `POST /v1/renewals`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Renewals {
+    pub(crate) claims: Vec<Renewal>,
+}
+
+/// What the body of a refusal says, in a line: a problem's detail, the mistakes by name, or the text as it is.
+pub fn detail(body: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else {
+        return String::from_utf8_lossy(body).trim().chars().take(300).collect();
+    };
+    if let Some(detail) = value.get("detail").and_then(Value::as_str) {
+        return detail.into();
+    }
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    match &value {
+        Value::Object(members) => {
+            let named: Vec<String> =
+                members.iter().map(|(name, why)| format!("{name}: {}", text(why))).collect();
+            named.join("; ")
+        }
+        other => text(other),
+    }
+}
+
+/// The statuses that nothing follows.
+pub const FINAL: [&str; 5] = ["released", "withdrawn", "aborted", "revoked", "expired"];
+
+/// The final status that a claim is in, if the body of a refusal tells.
+pub(crate) fn status_in(body: &[u8]) -> Option<String> {
+    let value = serde_json::from_slice::<Value>(body).ok()?;
+    let status = value.get("status")?.as_str()?;
+    // A 400 about a bad `status` has words under the same key.
+    FINAL.contains(&status).then(|| status.to_string())
+}
