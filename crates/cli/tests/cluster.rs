@@ -69,9 +69,9 @@ fn any_node_answers_any_request_of_any_dialect() {
         assert_eq!(lock.status, 201, "{lock:?}");
         let lease = ask("POST", format!("/v1/team/leases/e{id}"), "");
         assert_eq!(lease.status, 201, "{lease:?}");
-        let typed = format!("{{\"hostname\": \"h\", \"pid\": {id}, \"ids\": [\"d{id}\"]}}");
-        let typed = ask("POST", "/v1/dss/lock/drive".into(), &typed);
-        assert!(typed.status < 500, "{typed:?}");
+        let typed = format!("{{\"ids\": [\"d{id}\"], \"hostname\": \"h\", \"owner\": {id}}}");
+        let typed = ask("POST", "/v1/dss/media/lock".into(), &typed);
+        assert_eq!(typed.status, 200, "{typed:?}");
         // What one node has acknowledged every other one knows at once.
         for other in cluster.ids() {
             let path = format!("/{}", claim.json()["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap());

@@ -12,6 +12,7 @@ mod audit;
 mod dialects;
 mod keys;
 mod limits;
+mod pages;
 mod provider;
 mod proxy;
 mod support;

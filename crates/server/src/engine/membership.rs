@@ -238,12 +238,10 @@ impl Engine {
             }
             match at_work {
                 Some(seed) => self.ask_to_join(seed, me, &cluster.advertise).await,
-                None if cluster.join.is_none()
-                    && fresh == others.len()
-                    && cluster.peers.contains_key(&me) =>
-                {
-                    self.open();
-                    if cluster.peers.keys().next() == Some(&me) {
+                // The first of them begins the cluster, once all have met; the others wait for its word.
+                None if cluster.peers.keys().next() == Some(&me) && fresh == others.len() => {
+                    if self.welcome_all(&others).await {
+                        self.open();
                         self.found(&cluster.peers).await;
                     }
                 }
@@ -259,6 +257,16 @@ impl Engine {
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
+    }
+
+    /// Lets the other first members of a new cluster in; says whether all of them heard it.
+    async fn welcome_all(&self, others: &[&String]) -> bool {
+        for other in others {
+            if !matches!(self.peers.ask_at(other, &Ask::Welcome).await, Ok(Answer::Done)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Begins a new cluster.
