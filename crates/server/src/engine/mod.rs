@@ -540,6 +540,9 @@ async fn start_raft(
         purge_batch_size: 1,
         max_payload_entries: ENTRIES_PER_MESSAGE,
         broadcast_submitted_on_append: Some(true),
+        // A leader sends entries while it still syncs them itself. One that was killed in between must not go on in its
+        // old term: it would give the same term and index to another entry, and nodes would differ for good.
+        enable_leader_restore: Some(false),
         enable_pre_vote: Some(true),
         ..openraft::Config::default()
     };
