@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::{BasicNode, ChangeMembers};
@@ -20,6 +20,8 @@ use super::{ClusterConfig, Engine};
 
 /// Between two attempts to be let in.
 const TRY_AGAIN: Duration = Duration::from_millis(300);
+/// How long a node waits to be made what it was promised before it asks again.
+const ASK_AGAIN: Duration = Duration::from_secs(4);
 /// How long a transfer of leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 
@@ -106,6 +108,7 @@ impl Engine {
         match change {
             Change::Add { id, address } => match self.members().get(id) {
                 Some((_, true)) => Ok(()),
+                Some((known, false)) if known == address => self.promote(*id, address).await,
                 _ => {
                     self.admit(*id, address).await?;
                     self.promote(*id, address).await
@@ -215,47 +218,65 @@ impl Engine {
     }
 
     /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
+    /// Goes on until it votes: whoever lets it in may be gone before that is done.
     pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig) {
-        if self.raft().is_initialized().await.unwrap_or(false) {
+        let has_data = self.raft().is_initialized().await.unwrap_or(false);
+        if has_data {
             self.open();
-            return self.announce_address(&cluster.advertise).await;
         }
+        let me = cluster.node;
+        let mut since = Instant::now();
+        let mut told = false;
+        loop {
+            let waited = since.elapsed() > ASK_AGAIN;
+            match self.members().get(&me) {
+                Some((_, true)) => return self.announce_address(&cluster.advertise).await,
+                Some((_, false)) if waited => {
+                    since = Instant::now();
+                    let add = Change::Add { id: me, address: cluster.advertise.clone() };
+                    if let Err(error) = self.change_members(add).await {
+                        tracing::warn!(%error, "this node does not vote yet");
+                    }
+                }
+                None if !has_data && (waited || !self.is_admitted()) => {
+                    since = Instant::now();
+                    self.seek_entry(&cluster).await;
+                    if !told && !self.is_admitted() {
+                        told = true;
+                        tracing::info!(
+                            "waiting for the other nodes: a new cluster begins when all its members have met"
+                        );
+                    }
+                }
+                Some((_, false)) | None => {}
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+    }
+
+    /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.
+    async fn seek_entry(&self, cluster: &ClusterConfig) {
         let me = cluster.node;
         let others: Vec<&String> =
             cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
-        let seeds: Vec<&String> = others.iter().copied().chain(&cluster.join).collect();
-        let mut told = false;
-        while !self.is_admitted() {
-            let mut fresh = 0;
-            let mut at_work = None;
-            for seed in &seeds {
-                match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
-                    Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(*seed),
-                    Ok(Answer::Status(_)) => fresh += 1,
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
-                }
+        let mut fresh = 0;
+        let mut at_work = None;
+        for seed in others.iter().copied().chain(&cluster.join) {
+            match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
+                Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(seed),
+                Ok(Answer::Status(_)) => fresh += 1,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
             }
-            match at_work {
-                Some(seed) => self.ask_to_join(seed, me, &cluster.advertise).await,
-                // The first of them begins the cluster, once all have met; the others wait for its word.
-                None if cluster.peers.keys().next() == Some(&me) && fresh == others.len() => {
-                    if self.welcome_all(&others).await {
-                        self.open();
-                        self.found(&cluster.peers).await;
-                    }
-                }
-                None => {}
-            }
-            if !told && !self.is_admitted() {
-                told = true;
-                tracing::info!(
-                    "waiting for the other nodes: a new cluster begins when all its members have met"
-                );
-            }
-            if !self.is_admitted() {
-                tokio::time::sleep(TRY_AGAIN).await;
-            }
+        }
+        if let Some(seed) = at_work {
+            self.ask_to_join(seed, me, &cluster.advertise).await;
+        } else if cluster.peers.keys().next() == Some(&me)
+            && fresh == others.len()
+            && self.welcome_all(&others).await
+        {
+            self.open();
+            self.found(&cluster.peers).await;
         }
     }
 

@@ -204,7 +204,7 @@ impl Engine {
         let thread = EngineThread::start()?;
         let network = PeerNetwork(peers.clone());
         let timing = Timing::new(heartbeat);
-        let raft = thread.run(start_raft(node, timing, network, log.clone(), machine)).await?;
+        let raft = thread.run(start_raft(node, alone, timing, network, log.clone(), machine)).await?;
         let leadership = Arc::new(Leadership::default());
         let proposer = Proposer::new(
             awaited.clone(),
@@ -524,6 +524,7 @@ impl Timing {
 
 async fn start_raft(
     node: NodeId,
+    alone: bool,
     timing: Timing,
     network: PeerNetwork,
     log: LogStore,
@@ -536,7 +537,7 @@ async fn start_raft(
         election_timeout_min,
         election_timeout_max,
         snapshot_policy: openraft::SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: LOG_KEPT,
+        max_in_snapshot_log_to_keep: if alone { 0 } else { LOG_KEPT },
         purge_batch_size: 1,
         max_payload_entries: ENTRIES_PER_MESSAGE,
         broadcast_submitted_on_append: Some(true),
@@ -595,10 +596,13 @@ async fn take_snapshots(engine: Arc<Engine>) {
     let dir = engine.snapshot_dir();
     let mut ticker = tokio::time::interval(Duration::from_millis(250));
     ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // What the last snapshot left behind for nodes that were away for a moment does not count as growth.
+    let mut left = 0;
     loop {
         ticker.tick().await;
-        let enough = engine.config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2);
-        if engine.log.wal().log_bytes() < enough {
+        let bytes = engine.log.wal().log_bytes();
+        left = bytes.min(left);
+        if bytes - left < engine.config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2) {
             continue;
         }
         let mut progress = engine.raft.watch_snapshot_progress();
@@ -606,6 +610,7 @@ async fn take_snapshots(engine: Arc<Engine>) {
             return;
         }
         let _ = tokio::time::timeout(Duration::from_secs(120), progress.changed()).await;
+        left = engine.log.wal().log_bytes();
     }
 }
 

@@ -183,7 +183,7 @@ async fn route(
         "/v1/backup" => Box::pin(cluster::backup(&app, &request, &caller)).await,
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request, &caller).await,
         "/v1/events" => events::answer(&app, &request, &caller),
-        "/metrics" => match caller.require(Verb::Read, "*") {
+        "/metrics" => match caller.require(Verb::Admin, "*") {
             Ok(()) => health::answer(&app, &request),
             Err(refusal) => refusal,
         },
