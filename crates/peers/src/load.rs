@@ -168,8 +168,8 @@ async fn connect(target: Target<'_>, shared: Option<String>) -> Result<Vec<(Clie
 }
 
 /// Waits for all, or for the first that fails.
-async fn all(futures: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
-    futures.collect::<FuturesUnordered<_>>().try_collect::<Vec<()>>().await.map(drop)
+async fn all<T>(futures: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    futures.collect::<FuturesUnordered<_>>().try_collect().await
 }
 
 /// Repeats `step` on every client until the time is over.
@@ -184,7 +184,8 @@ where
         while Instant::now() < until {
             step(&mut client, &mut name, &latency).await?;
         }
-        Ok(())
+        // Hanging up comes last: PostgreSQL's processes go with their connections, and their time with them.
+        Ok(client)
     }));
     let processor = async {
         sleep_until(from.into()).await;
@@ -197,11 +198,12 @@ where
     let loops = async {
         match timeout(end, tokio::task::unconstrained(loops)).await {
             Ok(result) => result,
-            Err(_) => Ok(()),
+            Err(_) => Ok(Vec::new()),
         }
     };
     let (result, cpu) = tokio::join!(loops, processor);
-    result.with_context(|| format!("{} with {} clients", target.way.name(), target.clients))?;
+    let _connected =
+        result.with_context(|| format!("{} with {} clients", target.way.name(), target.clients))?;
     Ok(summary(latency.samples_us.into_inner(), target.length, cpu))
 }
 

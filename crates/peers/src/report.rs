@@ -86,7 +86,11 @@ pub(crate) fn table(rows: &[Row]) -> String {
         let ratio = match ours(rows, row) {
             Some(ours) if !row.is_ours => {
                 let ratio = row.ratio(ours);
-                format!("**{:.2}x** ({:.2} to {:.2})", ratio.median, ratio.min, ratio.max)
+                if ratio.median.is_nan() {
+                    "failed".to_owned()
+                } else {
+                    format!("**{:.2}x** ({:.2} to {:.2})", ratio.median, ratio.min, ratio.max)
+                }
             }
             _ => String::new(),
         };

@@ -105,7 +105,7 @@ impl Bench<'_> {
         self.renewals(&systems).await;
         let cycles =
             [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdTxn), ("ZooKeeper", Way::ZooKeeperNode)];
-        self.column("connections, 1 node", "cycles", &systems, &cycles, &[1, 8, 64, 256, 512], Work::Cycle)
+        self.column("connections, 1 node", "cycles", &systems, &cycles, &[1, 8, 64, 256, 1024], Work::Cycle)
             .await;
         let queues =
             [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdLock), ("ZooKeeper", Way::ZooKeeperLock)];

@@ -92,9 +92,14 @@ impl Kind {
     /// Its version, in its own words.
     pub(crate) fn version(self, leasehold: &Path) -> String {
         if self == Self::ZooKeeper {
-            // zookeeper.jar is a link to the jar with the number in its name.
-            let jar = Path::new(ZOOKEEPER_JAR).canonicalize().unwrap_or_default();
-            return jar.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            // The number stands in the name of the jar beside the one that is used.
+            let jars = std::fs::read_dir("/usr/share/java").into_iter().flatten().flatten();
+            let mut names = jars.filter_map(|entry| entry.file_name().into_string().ok());
+            let named = names.find_map(|name| {
+                Some(name.strip_prefix("zookeeper-")?.strip_suffix(".jar")?.to_owned())
+                    .filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+            });
+            return format!("ZooKeeper {}", named.unwrap_or_default());
         }
         let program = match self {
             Self::Leasehold | Self::Ceiling => leasehold.to_owned(),

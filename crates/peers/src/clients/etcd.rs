@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use super::http2::Http2;
 
-/// Seconds that a lease lasts.
-const TTL: u64 = 60;
+/// Seconds that a lease lasts: longer than any run, as everywhere here, so that nothing ends by itself.
+const TTL: u64 = 600;
 
 /// A client, its lease, and the key it holds.
 pub(crate) struct Etcd {

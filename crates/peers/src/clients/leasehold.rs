@@ -27,7 +27,7 @@ impl Leasehold {
     /// Claims `name`; with `wait`, the answer comes once the claim is active.
     pub(crate) async fn acquire(&mut self, name: &str, wait: bool) -> Result<()> {
         let target = if wait { "/v1/claims/?wait=60" } else { "/v1/claims/" };
-        let body = format!("{{\"resource\":\"{name}\",\"ttl\":60.0}}");
+        let body = format!("{{\"resource\":\"{name}\",\"ttl\":600.0}}");
         let answer = self.ask("POST", target, &body, 201).await?;
         let head = String::from_utf8_lossy(&answer);
         let location = header(&head, "location").context("a claim without Location")?;
@@ -50,12 +50,12 @@ impl Leasehold {
 
     /// Renews one claim.
     pub(crate) async fn renew(&mut self, id: &str) -> Result<()> {
-        self.ask("PATCH", &format!("/v1/claims/{id}/"), "{\"ttl\":60.0}", 204).await.map(drop)
+        self.ask("PATCH", &format!("/v1/claims/{id}/"), "{\"ttl\":600.0}", 200).await.map(drop)
     }
 
     /// Renews many claims in one request.
     pub(crate) async fn renew_many(&mut self, ids: &[String]) -> Result<()> {
-        let body = format!("{{\"ids\":[\"{}\"],\"ttl\":60.0}}", ids.join("\",\""));
+        let body = format!("{{\"ids\":[\"{}\"],\"ttl\":600.0}}", ids.join("\",\""));
         self.ask("POST", "/v1/renewals", &body, 200).await.map(drop)
     }
 

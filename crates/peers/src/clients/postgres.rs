@@ -38,10 +38,10 @@ impl Postgres {
             [
                 (
                     "acquire",
-                    "INSERT INTO locks VALUES ($1::text, 'bench', now() + interval '60 s') ON CONFLICT DO NOTHING",
+                    "INSERT INTO locks VALUES ($1::text, 'bench', now() + interval '600 s') ON CONFLICT DO NOTHING",
                 ),
                 ("release", "DELETE FROM locks WHERE name = $1::text AND owner = 'bench'"),
-                ("renew", "UPDATE locks SET expires = now() + interval '60 s' WHERE name = $1::text"),
+                ("renew", "UPDATE locks SET expires = now() + interval '600 s' WHERE name = $1::text"),
             ]
         };
         for (name, text) in statements {

@@ -34,7 +34,7 @@ impl Redis {
     /// Takes the lock.
     pub(crate) async fn acquire(&mut self, name: &str) -> Result<()> {
         name.clone_into(&mut self.key);
-        self.expect(&["SET", name, "bench-owner", "NX", "PX", "60000"], "OK").await
+        self.expect(&["SET", name, "bench-owner", "NX", "PX", "600000"], "OK").await
     }
 
     /// Gives it back.
@@ -48,7 +48,7 @@ impl Redis {
 
     /// Starts the key's time anew.
     pub(crate) async fn renew(&mut self, key: &str) -> Result<()> {
-        self.expect(&["PEXPIRE", key, "60000"], "1").await
+        self.expect(&["PEXPIRE", key, "600000"], "1").await
     }
 
     async fn expect(&mut self, words: &[&str], expected: &str) -> Result<()> {
