@@ -12,11 +12,13 @@ use std::alloc::System;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_server::config::Options;
 use leasehold_server::engine::{Engine, EngineConfig};
-use leasehold_server::http::server::Server;
+use leasehold_server::http::server::{Guards, Server};
+use leasehold_server::observe::Observer;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -47,15 +49,17 @@ fn a_request_allocates_no_more_than_its_budget() {
     };
     let config = options.validate().unwrap();
     let (engine, server) = runtime.block_on(async {
+        let guards = Arc::new(Guards::new(&config).unwrap());
+        let observer = Arc::new(Observer::default());
         let engine = Engine::start(EngineConfig {
             data_dir: config.data.clone(),
             settings: config.settings.clone(),
             snapshot_log_bytes: config.snapshot_log_bytes,
-            listeners: Vec::new(),
+            listeners: observer.listeners(),
             cluster: None,
         });
         let engine = engine.await.unwrap();
-        let server = Server::bind(engine.clone(), config).await.unwrap();
+        let server = Server::bind(engine.clone(), config, guards, observer).await.unwrap();
         (engine, server)
     });
     let mut client = Client::new(server.local_addr().unwrap());
