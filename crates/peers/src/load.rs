@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::time::{sleep_until, timeout};
 
 use crate::clients::{Client, Way};
-use crate::process::cpu_time;
+use crate::process::{cpu_between, cpu_times};
 
 /// Clients that connect at the same time; more overflow the shortest backlogs.
 const CONNECTING_MAX: usize = 64;
@@ -189,9 +189,9 @@ where
     }));
     let processor = async {
         sleep_until(from.into()).await;
-        let before = cpu_time(target.pids);
+        let before = cpu_times(target.pids);
         sleep_until(until.into()).await;
-        cpu_time(target.pids).saturating_sub(before)
+        cpu_between(&before, &cpu_times(target.pids))
     };
     // Those who still queue when the time is over are waited for a little, and then hang up.
     let end = target.warmup + target.length + DRAIN;

@@ -3,6 +3,7 @@
 //! In:    a command line, a directory for its output. Out: a `Process` and its processor time.
 //! Never: leaves a process behind when dropped.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -76,15 +77,21 @@ pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Processor time of these processes and their children so far: PostgreSQL has one process a connection.
-pub(crate) fn cpu_time(pids: &[u32]) -> Duration {
-    let ticks: u64 = std::fs::read_dir("/proc")
+/// Processor time of these processes and their children so far, one by one: PostgreSQL has one process a connection.
+pub(crate) fn cpu_times(pids: &[u32]) -> BTreeMap<u32, u64> {
+    std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| ticks_of(pid, pids))
-        .sum();
+        .filter_map(|pid| Some((pid, ticks_of(pid, pids)?)))
+        .collect()
+}
+
+/// What was used between two looks. Whoever has ended in between is left out: it belongs to an earlier round.
+pub(crate) fn cpu_between(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>) -> Duration {
+    let used = |(pid, ticks): (&u32, &u64)| ticks.saturating_sub(before.get(pid).copied().unwrap_or(0));
+    let ticks: u64 = after.iter().map(used).sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 

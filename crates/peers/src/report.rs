@@ -19,6 +19,7 @@ pub(crate) enum Measure {
 }
 
 /// One system in one scenario, and its rounds in order.
+#[derive(Clone)]
 pub(crate) struct Row {
     /// The scenario.
     pub(crate) scenario: String,

@@ -6,7 +6,11 @@
 //!        so each figure is the least of several batches.
 //!
 //! A budget that is exceeded for a good reason is raised in the commit that exceeds it, where a reader sees it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and shows what it counted"
+)]
 
 use std::alloc::System;
 use std::io::{Read, Write};
