@@ -17,7 +17,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench cluster test-tools dss dss-header install deb image
+.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ fix: ## format, and let clippy mend what it can
 
 bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 	$(CARGO) run --release --locked -- bench report --serve
+
+# QUICK=1: three minutes instead of a quarter of an hour. BENCH_OUT=FILE: the figures as JSON.
+# BENCH_DIR: the disk that everybody writes to.
+BENCH_DIR ?= $(or $(CARGO_TARGET_DIR),target)
+bench-peers: ## the service beside etcd, redis, zookeeper and postgresql, in one run (see docs/benchmarks.md)
+	@scripts/install-bench-peers
+	$(CARGO) build --release --locked -p leasehold -p leasehold-peers
+	QUICK=$(QUICK) BENCH_OUT=$(BENCH_OUT) $(or $(CARGO_TARGET_DIR),target)/release/leasehold-peers \
+	    $(or $(CARGO_TARGET_DIR),target)/release/leasehold $(BENCH_DIR) docs/images/growth.svg
 
 cluster: ## three nodes on 127.0.0.1:4081, 4082 and 4083, with fresh data, until interrupted
 	$(CARGO) build --release --locked

@@ -1,0 +1,242 @@
+//! Closed loops: N clients on one thread, one request in flight on each, for a fixed time.
+//!
+//! In:    a way, an address, a number of clients. Out: a `Round`: rate, latencies, processor time.
+//! Never: counts what began in the warm-up, or goes on after an answer that was wrong.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
+use tokio::time::{sleep_until, timeout};
+
+use crate::clients::{Client, Way};
+use crate::process::{cpu_between, cpu_times};
+
+/// Clients that connect at the same time; more overflow the shortest backlogs.
+const CONNECTING_MAX: usize = 64;
+/// Connecting a group takes no longer than this, or something is broken.
+const GRACE: Duration = Duration::from_secs(60);
+/// How long a round waits for requests that began before its end.
+const DRAIN: Duration = Duration::from_secs(4);
+/// Clients that fill a system with what is renewed later.
+const FILLERS: usize = 64;
+
+/// What one round measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Round {
+    /// Cycles, renewals or hand-overs a second.
+    pub(crate) per_second: f64,
+    /// Median latency of an acquire, a renewal or a hand-over, in microseconds.
+    pub(crate) p50_us: f64,
+    /// 99th percentile of the same.
+    pub(crate) p99_us: f64,
+    /// Processor time of the system, not of the client, for one of them, in microseconds.
+    pub(crate) cpu_us: f64,
+}
+
+/// Whom to measure, how long, with how many clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// The road taken.
+    pub(crate) way: Way,
+    /// The node spoken to.
+    pub(crate) addr: SocketAddr,
+    /// All processes of the system.
+    pub(crate) pids: &'a [u32],
+    /// Clients.
+    pub(crate) clients: usize,
+    /// Seconds before anything counts.
+    pub(crate) warmup: Duration,
+    /// Seconds that count.
+    pub(crate) length: Duration,
+}
+
+/// A name of 34 bytes that nobody used before.
+pub(crate) fn fresh_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!("bench/{:010x}/{:017x}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Acquire and release, on names of one's own.
+pub(crate) async fn cycle(target: Target<'_>) -> Result<Round> {
+    let clients = connect(target, None).await?;
+    run(target, clients, async |client: &mut Client, name: &mut String, latency: &Latency| {
+        // The recipe's parent node stays; every other way takes a fresh name.
+        if target.way != Way::ZooKeeperLock {
+            *name = fresh_name();
+        }
+        let start = Instant::now();
+        client.acquire(name, false).await?;
+        latency.take(start);
+        client.release().await
+    })
+    .await
+}
+
+/// One name for all: each holder releases at once and queues again. A hand-over lasts from the release being
+/// sent until the next holder has its answer.
+pub(crate) async fn hand_over(target: Target<'_>) -> Result<Round> {
+    let clients = connect(target, Some(fresh_name())).await?;
+    let released: Cell<Option<Instant>> = Cell::default();
+    run(target, clients, async |client: &mut Client, name: &mut String, latency: &Latency| {
+        let asked = Instant::now();
+        client.acquire(name, true).await?;
+        // Asked after the release: it was free, nobody handed anything over.
+        if let Some(at) = released.take().filter(|at| asked < *at) {
+            latency.take(at);
+        }
+        released.set(Some(Instant::now()));
+        client.release().await
+    })
+    .await
+}
+
+/// Renews `ids` round and round, `batch` of them a request.
+pub(crate) async fn renew(target: Target<'_>, ids: &[String], batch: usize) -> Result<Round> {
+    let clients = connect(target, None).await?;
+    let next = Cell::new(0);
+    let mut round =
+        run(target, clients, async |client: &mut Client, _name: &mut String, latency: &Latency| {
+            let at = next.get();
+            next.set(if at + 2 * batch > ids.len() { 0 } else { at + batch });
+            let start = Instant::now();
+            client.renew(&ids[at..at + batch]).await?;
+            latency.take(start);
+            Ok(())
+        })
+        .await?;
+    round.per_second *= batch as f64;
+    round.cpu_us /= batch as f64;
+    Ok(round)
+}
+
+/// Takes `count` leases, claims or keys, and returns what renews them.
+pub(crate) async fn fill(target: Target<'_>, count: usize) -> Result<Vec<String>> {
+    let target = Target { clients: FILLERS.min(count), ..target };
+    let left = Cell::new(count);
+    let ids = RefCell::new(Vec::with_capacity(count));
+    let (left, ids) = (&left, &ids);
+    all(connect(target, None).await?.into_iter().map(async |(mut client, _)| {
+        while left.get() > 0 {
+            left.set(left.get() - 1);
+            let id = client.hold(&fresh_name()).await?;
+            ids.borrow_mut().push(id);
+        }
+        Ok(())
+    }))
+    .await?;
+    Ok(ids.take())
+}
+
+/// Latencies of what began in the measured time.
+struct Latency {
+    from: Instant,
+    until: Instant,
+    samples_us: RefCell<Vec<f32>>,
+}
+
+impl Latency {
+    /// Something that began at `start` is over now.
+    fn take(&self, start: Instant) {
+        if start >= self.from && start < self.until {
+            self.samples_us.borrow_mut().push(start.elapsed().as_secs_f32() * 1e6);
+        }
+    }
+}
+
+/// Connects all clients of a round, and prepares each one's name: one for all, or one each.
+async fn connect(target: Target<'_>, shared: Option<String>) -> Result<Vec<(Client, String)>> {
+    let mut clients = Vec::with_capacity(target.clients);
+    while clients.len() < target.clients {
+        let count = CONNECTING_MAX.min(target.clients - clients.len());
+        let some: FuturesUnordered<_> = (0..count)
+            .map(|_| async {
+                let mut client = Client::connect(target.way, target.addr).await?;
+                let name = shared.clone().unwrap_or_else(fresh_name);
+                client.prepare(&name).await?;
+                anyhow::Ok((client, name))
+            })
+            .collect();
+        let some: Vec<_> =
+            timeout(GRACE, some.try_collect()).await.context("connecting takes too long")??;
+        clients.extend(some);
+    }
+    Ok(clients)
+}
+
+/// Waits for all, or for the first that fails.
+async fn all<T>(futures: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    futures.collect::<FuturesUnordered<_>>().try_collect().await
+}
+
+/// Repeats `step` on every client until the time is over.
+async fn run<F>(target: Target<'_>, clients: Vec<(Client, String)>, step: F) -> Result<Round>
+where
+    F: AsyncFn(&mut Client, &mut String, &Latency) -> Result<()>,
+{
+    let from = Instant::now() + target.warmup;
+    let until = from + target.length;
+    let latency = Latency { from, until, samples_us: RefCell::new(Vec::with_capacity(1 << 18)) };
+    let loops = all(clients.into_iter().map(async |(mut client, mut name)| {
+        while Instant::now() < until {
+            step(&mut client, &mut name, &latency).await?;
+        }
+        // Hanging up comes last: PostgreSQL's processes go with their connections, and their time with them.
+        Ok(client)
+    }));
+    let processor = async {
+        sleep_until(from.into()).await;
+        let before = cpu_times(target.pids);
+        sleep_until(until.into()).await;
+        cpu_between(&before, &cpu_times(target.pids))
+    };
+    // Those who still queue when the time is over are waited for a little, and then hang up.
+    let end = target.warmup + target.length + DRAIN;
+    let loops = async {
+        match timeout(end, tokio::task::unconstrained(loops)).await {
+            Ok(result) => result,
+            Err(_) => Ok(Vec::new()),
+        }
+    };
+    let (result, cpu) = tokio::join!(loops, processor);
+    let _connected =
+        result.with_context(|| format!("{} with {} clients", target.way.name(), target.clients))?;
+    Ok(summary(latency.samples_us.into_inner(), target.length, cpu))
+}
+
+fn summary(mut samples_us: Vec<f32>, length: Duration, cpu: Duration) -> Round {
+    samples_us.sort_by(f32::total_cmp);
+    let count = samples_us.len();
+    let quantile = |part: f64| {
+        let at = (count as f64 * part) as usize;
+        samples_us.get(at.min(count.saturating_sub(1))).map_or(f64::NAN, |us| f64::from(*us))
+    };
+    Round {
+        per_second: count as f64 / length.as_secs_f64(),
+        p50_us: quantile(0.5),
+        p99_us: quantile(0.99),
+        cpu_us: cpu.as_secs_f64() * 1e6 / count.max(1) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_up() {
+        let samples = (1..=100).map(|us| us as f32).collect();
+        let round = summary(samples, Duration::from_secs(2), Duration::from_millis(1));
+        assert_eq!((round.per_second, round.p50_us, round.p99_us, round.cpu_us), (50.0, 51.0, 100.0, 10.0));
+        assert!(summary(Vec::new(), Duration::from_secs(1), Duration::ZERO).p50_us.is_nan());
+    }
+
+    #[test]
+    fn names_are_fresh_and_34_bytes_long() {
+        assert_eq!(fresh_name().len(), 34);
+        assert_ne!(fresh_name(), fresh_name());
+    }
+}

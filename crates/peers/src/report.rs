@@ -1,0 +1,162 @@
+//! What a run found: rows of rounds, as a table for people and as JSON for programs.
+//!
+//! In:    `Row`s, from `scenarios.rs`. Out: Markdown and JSON.
+//! Never: compares rounds of different moments: the ratio of a round is to Leasehold's round of the same turn.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::load::Round;
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Measure {
+    /// More is better.
+    Rate,
+    /// Less is better.
+    P99,
+}
+
+/// One system in one scenario, and its rounds in order.
+#[derive(Clone)]
+pub(crate) struct Row {
+    /// The scenario.
+    pub(crate) scenario: String,
+    /// The system and its way.
+    pub(crate) system: String,
+    /// What ratios are made of.
+    pub(crate) measure: Measure,
+    /// Rounds, in the order they were run.
+    pub(crate) rounds: Vec<Round>,
+    /// Whether the others are compared with this one.
+    pub(crate) is_ours: bool,
+}
+
+/// A middle and how far it spreads.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread {
+    /// The median.
+    pub(crate) median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    /// Of these values; there is at least one, or all is NaN.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        let last = values.len().saturating_sub(1);
+        Self { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
+    }
+
+    fn json(self) -> Value {
+        json!({"median": self.median, "min": self.min, "max": self.max})
+    }
+}
+
+impl Row {
+    /// One number of every round.
+    pub(crate) fn spread(&self, of: impl Fn(&Round) -> f64) -> Spread {
+        Spread::of(self.rounds.iter().map(of))
+    }
+
+    /// How many times better `ours` was, round by round.
+    fn ratio(&self, ours: &Self) -> Spread {
+        Spread::of(ours.rounds.iter().zip(&self.rounds).map(|(ours, theirs)| match self.measure {
+            Measure::Rate => ours.per_second / theirs.per_second,
+            Measure::P99 => theirs.p99_us / ours.p99_us,
+        }))
+    }
+}
+
+/// The row of ours that `row` is compared with.
+fn ours<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
+    rows.iter().find(|other| other.is_ours && other.scenario == row.scenario)
+}
+
+/// A Markdown table.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| scenario | system | per second | p50 ms | p99 ms | CPU us each | Leasehold is better by: median (least to most) |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let ratio = match ours(rows, row) {
+            Some(ours) if !row.is_ours => {
+                let ratio = row.ratio(ours);
+                if ratio.median.is_nan() {
+                    "failed".to_owned()
+                } else {
+                    format!("**{:.2}x** ({:.2} to {:.2})", ratio.median, ratio.min, ratio.max)
+                }
+            }
+            _ => String::new(),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {:.2} | {:.2} | {:.1} | {ratio} |",
+            row.scenario,
+            row.system,
+            thousands(row.spread(|round| round.per_second).median),
+            row.spread(|round| round.p50_us).median / 1e3,
+            row.spread(|round| round.p99_us).median / 1e3,
+            row.spread(|round| round.cpu_us).median,
+        );
+    }
+    out
+}
+
+/// The same for programs.
+pub(crate) fn json(rows: &[Row]) -> Value {
+    rows.iter()
+        .map(|row| {
+            json!({
+                "scenario": row.scenario,
+                "system": row.system,
+                "rounds": row.rounds.len(),
+                "per_second": row.spread(|round| round.per_second).json(),
+                "p50_us": row.spread(|round| round.p50_us).json(),
+                "p99_us": row.spread(|round| round.p99_us).json(),
+                "cpu_us_each": row.spread(|round| round.cpu_us).json(),
+                "ratio_of": if row.measure == Measure::Rate { "rate" } else { "p99" },
+                "leasehold_better_by": ours(rows, row).filter(|_| !row.is_ours).map(|ours| row.ratio(ours).json()),
+            })
+        })
+        .collect()
+}
+
+fn thousands(value: f64) -> String {
+    if value >= 10_000.0 { format!("{:.1}k", value / 1e3) } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(is_ours: bool, rates: &[f64]) -> Row {
+        let rounds = rates.iter().map(|rate| Round { per_second: *rate, p99_us: *rate, ..Round::default() });
+        let (scenario, system) = ("s".to_owned(), "x".to_owned());
+        Row { scenario, system, measure: Measure::Rate, rounds: rounds.collect(), is_ours }
+    }
+
+    #[test]
+    fn ratios_are_made_round_by_round() {
+        let rows = [row(true, &[10.0, 40.0, 10.0]), row(false, &[5.0, 10.0, 10.0])];
+        let ratio = rows[1].ratio(&rows[0]);
+        assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 1.0, 4.0));
+        assert!(table(&rows).contains("**2.00x** (1.00 to 4.00)"));
+        assert_eq!(json(&rows)[1]["leasehold_better_by"]["median"], 2.0);
+        assert!(json(&rows)[0]["leasehold_better_by"].is_null());
+    }
+
+    #[test]
+    fn of_latencies_less_is_better() {
+        let mut theirs = row(false, &[30.0]);
+        theirs.measure = Measure::P99;
+        assert_eq!(theirs.ratio(&row(true, &[10.0])).median, 3.0);
+    }
+}

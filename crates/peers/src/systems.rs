@@ -1,0 +1,329 @@
+//! The systems: how each is started, alone or as three, and which node leads.
+//!
+//! In:    directories on one disk. Out: a running `System`, answering, on ports of its own.
+//! Never: tunes: every setting that is not a path, a port or a number of connections is the default, except
+//!        what makes Redis and ZooKeeper as durable as the others.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::clients::{Client, Etcd, Leasehold, Way, ZooKeeper};
+use crate::load::fresh_name;
+use crate::process::{Process, Scratch, free_address};
+
+/// A virtual machine for Java on a busy computer takes its time.
+const START_WAIT_MAX: Duration = Duration::from_secs(90);
+const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
+
+/// Which system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Ours.
+    Leasehold,
+    /// Ours without everything but HTTP.
+    Ceiling,
+    /// etcd.
+    Etcd,
+    /// Redis.
+    Redis,
+    /// ZooKeeper.
+    ZooKeeper,
+    /// PostgreSQL.
+    Postgres,
+}
+
+impl Kind {
+    /// What files and messages call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Leasehold => "leasehold",
+            Self::Ceiling => "responder",
+            Self::Etcd => "etcd",
+            Self::Redis => "redis",
+            Self::ZooKeeper => "zookeeper",
+            Self::Postgres => "postgresql",
+        }
+    }
+
+    /// Whose way it is.
+    pub(crate) fn of(way: Way) -> Self {
+        match way {
+            Way::Leasehold => Self::Leasehold,
+            Way::Ceiling => Self::Ceiling,
+            Way::EtcdTxn | Way::EtcdLock | Way::EtcdLease => Self::Etcd,
+            Way::RedisSet | Way::RedisLock => Self::Redis,
+            Way::ZooKeeperNode | Way::ZooKeeperLock => Self::ZooKeeper,
+            Way::PostgresRow | Way::PostgresAdvisory => Self::Postgres,
+        }
+    }
+
+    /// A way that shows that it answers.
+    fn simple_way(self) -> Way {
+        match self {
+            Self::Leasehold => Way::Leasehold,
+            Self::Ceiling => Way::Ceiling,
+            Self::Etcd => Way::EtcdTxn,
+            Self::Redis => Way::RedisSet,
+            Self::ZooKeeper => Way::ZooKeeperNode,
+            Self::Postgres => Way::PostgresRow,
+        }
+    }
+
+    /// What differs from its defaults.
+    pub(crate) fn settings(self) -> &'static str {
+        match self {
+            Self::Leasehold => "defaults",
+            Self::Ceiling => "no log, no table: `leasehold bench responder`",
+            Self::Etcd => "defaults",
+            Self::Redis => "appendonly yes, appendfsync always, no RDB snapshots",
+            Self::ZooKeeper => "forceSync as by default, no limit of connections, no admin server",
+            Self::Postgres => "fsync and synchronous_commit as by default, max_connections 600",
+        }
+    }
+
+    /// Its version, in its own words.
+    pub(crate) fn version(self, leasehold: &Path) -> String {
+        if self == Self::ZooKeeper {
+            // The number stands in the name of the jar beside the one that is used.
+            let jars = std::fs::read_dir("/usr/share/java").into_iter().flatten().flatten();
+            let mut names = jars.filter_map(|entry| entry.file_name().into_string().ok());
+            let named = names.find_map(|name| {
+                Some(name.strip_prefix("zookeeper-")?.strip_suffix(".jar")?.to_owned())
+                    .filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+            });
+            return format!("ZooKeeper {}", named.unwrap_or_default());
+        }
+        let program = match self {
+            Self::Leasehold | Self::Ceiling => leasehold.to_owned(),
+            Self::Postgres => postgres_program("postgres").unwrap_or_default(),
+            Self::Redis => PathBuf::from("redis-server"),
+            _ => PathBuf::from("etcd"),
+        };
+        let output = Command::new(program).arg("--version").output();
+        let text =
+            output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into());
+        text.lines().next().unwrap_or_default().split(" sha=").next().unwrap_or_default().to_owned()
+    }
+}
+
+/// A running system.
+pub(crate) struct System {
+    /// Which.
+    pub(crate) kind: Kind,
+    /// The node that clients speak to: the leader, where there is one.
+    pub(crate) addr: SocketAddr,
+    processes: Vec<Process>,
+}
+
+impl System {
+    /// Starts `nodes` nodes and waits until they answer.
+    pub(crate) async fn start(kind: Kind, nodes: usize, leasehold: &Path, scratch: &Scratch) -> Result<Self> {
+        let mut clients = Vec::new();
+        let mut peers = Vec::new();
+        for _ in 0..nodes {
+            clients.push(free_address()?);
+            peers.push((free_address()?, free_address()?));
+        }
+        let plan = Plan { nodes, clients: &clients, peers: &peers, leasehold };
+        let mut processes = Vec::new();
+        for node in 0..nodes {
+            let dir = scratch.sub(&format!("{}-{nodes}-{}", kind.name(), node + 1))?;
+            processes.push(Process::start(&mut plan.command(kind, node, &dir)?, &dir)?);
+        }
+        let mut system = Self { kind, addr: clients[0], processes };
+        let start = Instant::now();
+        loop {
+            match system.ready(&clients).await {
+                Ok(addr) => system.addr = addr,
+                Err(error) => {
+                    let dead = system.processes.iter_mut().position(|process| !process.runs());
+                    if dead.is_some() || start.elapsed() > START_WAIT_MAX {
+                        let words = system.processes[dead.unwrap_or(0)].last_words();
+                        return Err(
+                            error.context(format!("{} did not start; it said:\n{words}", kind.name()))
+                        );
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            }
+            return Ok(system);
+        }
+    }
+
+    /// Its processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
+    /// The leader's address, once it has locked and unlocked something.
+    async fn ready(&self, nodes: &[SocketAddr]) -> Result<SocketAddr> {
+        let leader = if nodes.len() == 1 { nodes[0] } else { leader(self.kind, nodes).await? };
+        let mut client = Client::connect(self.kind.simple_way(), leader).await?;
+        client.acquire(&fresh_name(), false).await?;
+        client.release().await?;
+        Ok(leader)
+    }
+}
+
+async fn leader(kind: Kind, nodes: &[SocketAddr]) -> Result<SocketAddr> {
+    for addr in nodes {
+        let leads = match kind {
+            Kind::Etcd => Etcd::connect(*addr, false).await?.leads().await?,
+            Kind::ZooKeeper => {
+                let mut stream = tokio::net::TcpStream::connect(addr).await?;
+                stream.write_all(b"srvr").await?;
+                let mut text = String::new();
+                stream.read_to_string(&mut text).await?;
+                // Also proves that the node takes sessions.
+                text.contains("Mode: leader") && ZooKeeper::connect(*addr).await.is_ok()
+            }
+            _ => {
+                let status = Leasehold::connect(*addr).await?.get("/v1/cluster").await?;
+                let status: serde_json::Value = serde_json::from_str(&status)?;
+                let id = status["leader"].as_u64().context("no leader yet")?;
+                nodes.get(id as usize - 1) == Some(addr)
+            }
+        };
+        if leads {
+            return Ok(*addr);
+        }
+    }
+    bail!("no leader yet")
+}
+
+/// Addresses of the nodes of one system.
+struct Plan<'a> {
+    nodes: usize,
+    clients: &'a [SocketAddr],
+    /// Two each: ZooKeeper needs one for elections.
+    peers: &'a [(SocketAddr, SocketAddr)],
+    leasehold: &'a Path,
+}
+
+impl Plan<'_> {
+    fn command(&self, kind: Kind, node: usize, dir: &Path) -> Result<Command> {
+        let client = self.clients[node];
+        let (host, port) = (client.ip().to_string(), client.port().to_string());
+        let data = dir.join("data");
+        let mut command = Command::new("etcd");
+        match kind {
+            Kind::Leasehold => {
+                command = Command::new(self.leasehold);
+                command.args(["serve", "--listen", &client.to_string(), "--data"]).arg(&data);
+                if self.nodes > 1 {
+                    let peers: Vec<String> = self
+                        .peers
+                        .iter()
+                        .enumerate()
+                        .map(|(at, peer)| format!("{}={}", at + 1, peer.0))
+                        .collect();
+                    command.args(["--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
+                    command.env("LEASEHOLD_CLUSTER_SECRET", "a secret that only this benchmark knows");
+                }
+            }
+            Kind::Ceiling => {
+                command = Command::new(self.leasehold);
+                command.args(["bench", "responder", "--listen", &client.to_string()]);
+            }
+            Kind::Etcd => {
+                let cluster: Vec<String> = self
+                    .peers
+                    .iter()
+                    .enumerate()
+                    .map(|(at, peer)| format!("n{}=http://{}", at + 1, peer.0))
+                    .collect();
+                let (client, peer) = (format!("http://{client}"), format!("http://{}", self.peers[node].0));
+                command
+                    .args(["--name", &format!("n{}", node + 1), "--log-level", "error", "--data-dir"])
+                    .arg(&data);
+                command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+                command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+                command.args(["--initial-cluster", &cluster.join(",")]);
+            }
+            Kind::Redis => {
+                command = Command::new("redis-server");
+                command.args(["--bind", &host, "--port", &port, "--save", "", "--appendonly", "yes"]);
+                command.args(["--appendfsync", "always", "--dir"]).arg(dir);
+            }
+            Kind::ZooKeeper => {
+                command = Command::new("java");
+                command.args(["-cp", ZOOKEEPER_JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+                command.arg(self.zookeeper_configuration(node, dir, &data)?);
+            }
+            Kind::Postgres => {
+                command = postgres(dir, &data)?;
+                command.args(["-h", &host, "-p", &port, "-k", "", "-c", "max_connections=600"]);
+            }
+        }
+        Ok(command)
+    }
+
+    fn zookeeper_configuration(&self, node: usize, dir: &Path, data: &Path) -> Result<PathBuf> {
+        std::fs::create_dir_all(data)?;
+        let mut text = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=srvr\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n",
+            data.display(),
+            self.clients[node].port()
+        );
+        if self.nodes > 1 {
+            std::fs::write(data.join("myid"), (node + 1).to_string())?;
+            for (at, (peer, election)) in self.peers.iter().enumerate() {
+                writeln!(text, "server.{}=127.0.0.1:{}:{}", at + 1, peer.port(), election.port())?;
+            }
+        }
+        let path = dir.join("zoo.cfg");
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+/// A fresh data directory of PostgreSQL's and the command to serve it. It refuses to run as root, so root hands it
+/// to the user that the package made.
+fn postgres(dir: &Path, data: &Path) -> Result<Command> {
+    let user = if rustix::process::geteuid().is_root() { Some(user_ids("postgres")?) } else { None };
+    let command = |program: &str| -> Result<Command> {
+        let mut command = Command::new(postgres_program(program)?);
+        command.arg("-D").arg(data);
+        if let Some((uid, gid)) = user {
+            command.uid(uid).gid(gid);
+        }
+        Ok(command)
+    };
+    if let Some((uid, gid)) = user {
+        chown(dir, Some(uid), Some(gid))?;
+    }
+    let output = command("initdb")?.args(["-U", "postgres", "-A", "trust", "--no-instructions"]).output()?;
+    if !output.status.success() {
+        bail!("initdb failed in {}: {}", dir.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    command("postgres")
+}
+
+/// Debian keeps PostgreSQL's programs out of PATH, one directory a version; the newest is taken.
+fn postgres_program(name: &str) -> Result<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").context("PostgreSQL is not installed")?;
+    let newest = versions
+        .flatten()
+        .filter(|entry| entry.path().join("bin/initdb").exists())
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .max()
+        .context("no PostgreSQL server in /usr/lib/postgresql")?;
+    Ok(PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin/{name}")))
+}
+
+fn user_ids(name: &str) -> Result<(u32, u32)> {
+    let users = std::fs::read_to_string("/etc/passwd")?;
+    let line = users.lines().find(|line| line.split(':').next() == Some(name));
+    let fields: Vec<&str> = line.with_context(|| format!("there is no user {name}"))?.split(':').collect();
+    Ok((fields[2].parse()?, fields[3].parse()?))
+}
