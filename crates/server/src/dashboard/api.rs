@@ -152,7 +152,8 @@ fn matches(
 
 /// Whatever the case of letters in ASCII.
 fn contains(text: &str, part: &str) -> bool {
-    text.as_bytes().windows(part.len().max(1)).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
+    part.is_empty()
+        || text.as_bytes().windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
 /// One resource: who holds it, who waits, who held it before.
