@@ -17,7 +17,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench cluster test-tools dss dss-header install deb image
+.PHONY: help test check fix bench cluster test-tools dss dss-header install deb image chaos
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ fix: ## format, and let clippy mend what it can
 
 bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 	$(CARGO) run --release --locked -- bench report --serve
+
+# Wall clocks jump where Debian's `faketime` is installed.
+FAKETIME = $(firstword $(wildcard /usr/lib/*/faketime/libfaketimeMT.so.1))
+MINUTES ?= 5
+NODES ?= 3
+chaos: ## random faults on real nodes for MINUTES=5, with NODES=3 (see docs/reliability.md)
+	$(CARGO) build --release --locked
+	$(CARGO) run --locked -p leasehold-lab --bin chaos -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
+	    --minutes $(MINUTES) --nodes $(NODES) $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
 
 cluster: ## three nodes on 127.0.0.1:4081, 4082 and 4083, with fresh data, until interrupted
 	$(CARGO) build --release --locked
