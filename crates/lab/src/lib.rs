@@ -8,6 +8,7 @@
 //! - [`history`]  what clients asked and were told, and when
 //! - [`linear`]   whether all of that can have happened to one lock with a queue and growing tokens
 //! - [`mutate`]   bytes that are almost right, for fuzzing
+//! - `sim`        a whole cluster in one thread, from one seed (`make sim`; behind the feature of that name)
 //! - [`random`]   numbers from a seed
 //! - [`register`] updates that are lost under a lock without tokens, and are not with them
 //!
@@ -22,4 +23,6 @@ pub mod mutate;
 pub mod proxy;
 pub mod random;
 pub mod register;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod workload;
