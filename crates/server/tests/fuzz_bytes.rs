@@ -70,6 +70,24 @@ fn a_table_of_mutated_bytes_is_refused_or_consistent() {
     println!("{restored} of 3000 were still tables");
 }
 
+/// A node writes snapshots in the background; meanwhile its leader may send it a newer one.
+#[test]
+fn a_snapshot_that_is_done_late_leaves_the_newer_one_in_place() {
+    let folder = Folder::new("late");
+    let of = |index| {
+        let leader_id = openraft::impls::leader_id_adv::LeaderId { term: 1, node_id: 1 };
+        let last_log_id = Some(LogIdOf::<TypeConfig> { leader_id, index });
+        SnapshotMetaOf::<TypeConfig> { last_log_id, ..SnapshotMetaOf::<TypeConfig>::default() }
+    };
+    for index in [80, 40] {
+        snapshot_file::write(&folder.0, &of(index), &Origins::default(), &table().freeze()).unwrap();
+    }
+    let (meta, _) = snapshot_file::newest(&folder.0).unwrap().unwrap();
+    assert_eq!(meta.last_log_id, of(80).last_log_id);
+    snapshot_file::write(&folder.0, &of(120), &Origins::default(), &table().freeze()).unwrap();
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "older ones go");
+}
+
 #[test]
 fn a_mutated_snapshot_file_is_refused_or_loads() {
     let folder = Folder::new("snapshot");
