@@ -1,5 +1,7 @@
 //! The checks can fail: bugs that are planted on purpose are each found within so many seeds.
 
+#![allow(clippy::print_stdout, reason = "which seed finds a bug is worth knowing")]
+
 use leasehold_lab::sim::{self, Bug};
 
 /// Every bug is found within these.
@@ -38,11 +40,6 @@ fn expiry_by_the_wall_clock_is_found() {
 #[test]
 fn a_stale_read_is_found() {
     is_found(Bug::StaleRead);
-}
-
-#[test]
-fn a_parcel_that_happens_twice_is_found() {
-    is_found(Bug::ParcelsTwice);
 }
 
 #[test]

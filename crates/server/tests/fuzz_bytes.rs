@@ -67,7 +67,7 @@ fn a_table_of_mutated_bytes_is_refused_or_consistent() {
             table.check(true).unwrap();
         }
     }
-    println!("{restored} of 3000 were still tables");
+    assert!(restored > 0, "not even harmless changes are taken: the corpus is broken");
 }
 
 /// A node writes snapshots in the background; meanwhile its leader may send it a newer one.

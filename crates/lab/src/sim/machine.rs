@@ -1,7 +1,7 @@
 //! The real table behind openraft, with everything checked after each entry.
 //!
 //! In:    committed entries. Out: outcomes to whoever waits on this node; violations to [`super::world`].
-//! Never: lets a parcel happen twice (the service's own [`Origins`] decide), but for a planted bug.
+//! Never: lets a parcel happen twice: the service's own [`Origins`] decide.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -89,9 +89,8 @@ impl Machine {
     }
 
     fn apply_proposal(&mut self, log_id: LogId, proposal: &Proposal) {
-        let (origins, careless) = (&mut self.origins, self.bug == Some(Bug::ParcelsTwice));
-        let is_first =
-            |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin) || careless);
+        let origins = &mut self.origins;
+        let is_first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin));
         let fresh: Vec<&Parcel> = proposal.parcels.iter().filter(is_first).collect();
         let mut shared = self.shared.lock();
         let shared = &mut *shared;

@@ -153,8 +153,11 @@ impl SimNode {
             }
             self.clock.lock().pulse();
             let due_us = self.shared.lock().table.earliest_deadline_us();
-            let now_us = self.clock.lock().now_us;
-            if self.bug == Some(Bug::WallClock) || due_us.is_some_and(|due_us| due_us <= now_us) {
+            let now_us = match self.bug {
+                Some(Bug::WallClock) => self.stamp().now_us,
+                _ => self.clock.lock().now_us,
+            };
+            if due_us.is_some_and(|due_us| due_us <= now_us) {
                 self.propose(Parcel { origin: None, commands: Arc::new(vec![Command::Tick]) }).await;
             }
         }
