@@ -17,13 +17,14 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image
+.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image chaos sim
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: test-tools ## every test, installing what they need
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --locked -p leasehold-lab --features planted --test sim --test planted
 
 check: ## formatting, lints and documentation, without a warning; changes nothing
 	$(CARGO) fmt --all -- --check
@@ -45,6 +46,20 @@ bench-peers: ## the service beside etcd, redis, zookeeper and postgresql, in one
 	$(CARGO) build --release --locked -p leasehold -p leasehold-peers
 	QUICK=$(QUICK) BENCH_OUT=$(BENCH_OUT) $(or $(CARGO_TARGET_DIR),target)/release/leasehold-peers \
 	    $(or $(CARGO_TARGET_DIR),target)/release/leasehold $(BENCH_DIR) docs/images/growth.svg
+
+# Wall clocks jump where Debian's `faketime` is installed.
+FAKETIME = $(firstword $(wildcard /usr/lib/*/faketime/libfaketimeMT.so.1))
+MINUTES ?= 5
+NODES ?= 3
+chaos: ## random faults on real nodes for MINUTES=5, with NODES=3 (see docs/reliability.md)
+	$(CARGO) build --release --locked
+	$(CARGO) run --locked -p leasehold-lab --bin chaos -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
+	    --minutes $(MINUTES) --nodes $(NODES) $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
+
+SEEDS ?= 300
+FIRST_SEED ?= 1
+sim: ## a whole cluster in one thread, SEEDS=300 times from FIRST_SEED=1
+	$(CARGO) run --locked -p leasehold-lab --features sim --bin sim -- --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 cluster: ## three nodes on 127.0.0.1:4081, 4082 and 4083, with fresh data, until interrupted
 	$(CARGO) build --release --locked

@@ -267,7 +267,8 @@ fn ten_lines_are_a_client_and_files_can_be_fenced() {
     assert_eq!(server.list("resource=db/main")[0]["status"], "released");
 
     let dir = common::TempDir::new();
-    let recipe = block("sh no-run: the folder is yours", "flock").replace("/data", dir.path().to_str().unwrap());
+    let recipe =
+        block("sh no-run: the folder is yours", "flock").replace("/data", dir.path().to_str().unwrap());
     let write = |token: &str, text: &str| {
         std::fs::write(dir.path().join("new"), text).unwrap();
         Command::new("sh").args(["-c", &recipe]).env("LEASEHOLD_TOKEN", token).status().unwrap().success()

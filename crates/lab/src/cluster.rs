@@ -31,6 +31,8 @@ pub struct Cluster {
     /// The links between the nodes.
     pub network: Network,
     args: Vec<String>,
+    /// Variables of every node's environment; `{id}` in a value is its number.
+    envs: Vec<(String, String)>,
     peers: String,
     nodes: BTreeMap<u64, Node>,
 }
@@ -55,22 +57,39 @@ fn free_port() -> anyhow::Result<SocketAddr> {
 impl Cluster {
     /// The same with certificates: the proxies, which read who calls, step aside.
     pub fn start_encrypted(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
-        Self::begin(binary, count, args, false)
+        Self::begin(binary, count, args, &[], false)
     }
 
     /// So many nodes, all with these flags (`{id}` in them is a node's number), up and with a leader.
     pub fn start(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
-        Self::begin(binary, count, args, true)
+        Self::begin(binary, count, args, &[], true)
     }
 
-    fn begin(binary: &Path, count: u64, args: &[&str], proxies: bool) -> anyhow::Result<Self> {
+    /// The same with an environment (`{id}` in its values is a node's number).
+    pub fn start_with(
+        binary: &Path,
+        count: u64,
+        args: &[&str],
+        envs: &[(String, String)],
+    ) -> anyhow::Result<Self> {
+        Self::begin(binary, count, args, envs, true)
+    }
+
+    fn begin(
+        binary: &Path,
+        count: u64,
+        args: &[&str],
+        envs: &[(String, String)],
+        proxies: bool,
+    ) -> anyhow::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("leasehold-lab-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir)?;
         let args = args.iter().map(ToString::to_string).collect();
         let (network, nodes, peers) = (Network::default(), BTreeMap::new(), String::new());
-        let mut cluster = Self { binary: binary.into(), dir, network, args, peers, nodes };
+        let mut cluster =
+            Self { binary: binary.into(), dir, network, args, envs: envs.to_vec(), peers, nodes };
         for id in 1..=count {
             cluster.place(id)?;
             if !proxies {
@@ -109,6 +128,11 @@ impl Cluster {
         let log = File::options().create(true).append(true).open(self.log_path(id))?;
         let (data, peers, args, binary) =
             (self.data_dir(id), self.peers.clone(), self.args.clone(), self.binary.clone());
+        let envs: Vec<(String, String)> = self
+            .envs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.replace("{id}", &id.to_string())))
+            .collect();
         let node = self.node_mut(id)?;
         ensure!(node.process.is_none(), "node {id} runs already");
         let mut command = Command::new(binary);
@@ -120,6 +144,7 @@ impl Cluster {
             .args(args.iter().map(|arg| arg.replace("{id}", &id.to_string())))
             .args(&node.extra)
             .env("LEASEHOLD_CLUSTER_SECRET", SECRET)
+            .envs(envs)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
@@ -259,6 +284,11 @@ impl Cluster {
     /// A request to a node.
     pub fn ask(&self, id: u64, method: &str, path: &str, body: &str) -> Result<Reply, NoReply> {
         request(self.addr(id), method, path, body, PATIENCE)
+    }
+
+    /// The same for whom an answer is not worth waiting for.
+    pub fn ask_briefly(&self, id: u64, method: &str, path: &str, body: &str) -> Result<Reply, NoReply> {
+        request(self.addr(id), method, path, body, Duration::from_secs(3))
     }
 
     /// What a node says of the cluster.

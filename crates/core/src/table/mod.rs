@@ -13,6 +13,8 @@ mod check;
 mod claim;
 mod claims;
 mod id_index;
+#[cfg(feature = "planted")]
+mod planted;
 mod query;
 mod resource;
 mod snapshot;
@@ -61,6 +63,9 @@ pub struct Table {
     deadlines: BTreeSet<(u64, u64)>,
     /// Sequence numbers of finished claims, oldest end first.
     finished: VecDeque<u64>,
+    /// Bugs that are switched on.
+    #[cfg(feature = "planted")]
+    planted: planted::Planted,
 }
 
 /// What one batch did.

@@ -195,7 +195,7 @@ impl Table {
     /// Passes a free resource to the head of its queue. A head whose wait is over is not granted anything.
     pub(super) fn promote(&mut self, slot: Slot, events: &mut Vec<Event>) {
         while self.resources.at(slot).active().is_none()
-            && let Some(head) = self.resources.at(slot).first_waiting()
+            && let Some(head) = self.next_waiting(slot)
         {
             match self.claims.at(head) {
                 claim if claim.is_due(self.clock.now_us) => {
@@ -209,9 +209,23 @@ impl Table {
         }
     }
 
+    #[cfg(not(feature = "planted"))]
+    fn next_waiting(&self, slot: Slot) -> Option<u64> {
+        self.resources.at(slot).first_waiting()
+    }
+
+    #[cfg(feature = "planted")]
+    fn next_waiting(&self, slot: Slot) -> Option<u64> {
+        self.planted_next(self.resources.at(slot))
+    }
+
     /// Who holds a resource, once what is due has ended.
     pub(super) fn settled_holder(&mut self, slot: Slot, events: &mut Vec<Event>) -> Option<u64> {
         self.settle(slot, events);
+        #[cfg(feature = "planted")]
+        if self.planted.grant_twice {
+            return None;
+        }
         self.resources.at(slot).active()
     }
 

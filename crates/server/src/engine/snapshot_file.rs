@@ -51,7 +51,7 @@ pub fn incoming(dir: &Path) -> io::Result<(PathBuf, File)> {
 /// Takes a snapshot that came from elsewhere into this folder and removes the older ones.
 pub fn adopt(dir: &Path, meta: &SnapshotMeta, from: &Path) -> io::Result<SnapshotFile> {
     if from.parent() == Some(dir) && from.extension().is_some_and(|ending| ending == "snapshot") {
-        keep_only(dir, from)?;
+        remove_older(dir, from)?;
         return Ok(SnapshotFile { path: from.into() });
     }
     place(dir, meta, |partial| {
@@ -72,7 +72,7 @@ fn place(
     let result = fill(&partial).and_then(|()| {
         fs::rename(&partial, &path)?;
         File::open(dir)?.sync_all()?;
-        keep_only(dir, &path)
+        remove_older(dir, &path)
     });
     if result.is_err() {
         fs::remove_file(&partial).ok();
@@ -123,10 +123,11 @@ pub fn newest(dir: &Path) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
     Ok(Some((meta, SnapshotFile { path })))
 }
 
-/// Removes every snapshot but this one.
-fn keep_only(dir: &Path, path: &Path) -> io::Result<()> {
+/// Removes every snapshot that is older than this one. A newer one stays: it came from the leader while this one was
+/// being written, and the log behind it may be gone already.
+fn remove_older(dir: &Path, path: &Path) -> io::Result<()> {
     for other in files(dir, "snapshot")? {
-        if other != path {
+        if other.as_path() < path {
             fs::remove_file(other)?;
         }
     }

@@ -59,3 +59,42 @@ pub(super) async fn receive<T: DeserializeOwned>(
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use leasehold_core::{ClaimId, Command, NewClaim, OnBusy};
+    use leasehold_lab::mutate::mutated;
+    use leasehold_lab::random::Random;
+
+    use super::super::{Answer, Ask};
+    use super::*;
+    use crate::engine::entry::{Origin, Parcel};
+
+    /// Even a node that knows the secret may be broken: whatever comes is an error or a message, never a panic, and
+    /// a length that is not followed by so many bytes reserves none.
+    #[tokio::test]
+    async fn mutated_frames_are_messages_or_errors() {
+        let claim = NewClaim::new(ClaimId::from_u128(7), "r", "o", Some(5_000_000), OnBusy::Queue);
+        let commands = Arc::new(vec![Command::Claim(claim), Command::Tick]);
+        let parcel = Parcel { origin: Some(Origin { node: 1, run: 2, number: 3 }), commands };
+        let join = Ask::Join { id: 4, address: "127.0.0.1:4090".into() };
+        let asks = [Ask::Forward(parcel), join, Ask::Status { digest: true }, Ask::Barrier];
+        let mut corpus: Vec<Vec<u8>> = asks.iter().map(|ask| frame(ask).unwrap()).collect();
+        corpus.push(frame(&Answer::Barrier { index: 9, now_us: 77 }).unwrap());
+        corpus.push(frame(&Answer::Rejected("no".into())).unwrap());
+        let mut random = Random::new(9);
+        let mut understood = 0;
+        for _ in 0..20_000 {
+            let bytes = mutated(&corpus, &mut random);
+            understood += u64::from(receive::<Ask>(&mut bytes.as_slice(), FRAME_MAX).await.is_ok());
+            receive::<Answer>(&mut bytes.as_slice(), FRAME_MAX).await.ok();
+            // Behind a length that is right, the bytes themselves reach the decoder.
+            let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
+            framed.extend_from_slice(&bytes);
+            receive::<Ask>(&mut framed.as_slice(), FRAME_MAX).await.ok();
+        }
+        assert!(understood > 0, "the corpus is not even understood as it is");
+    }
+}

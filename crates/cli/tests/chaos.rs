@@ -1,0 +1,47 @@
+//! Random faults on real nodes under clients of all dialects, for a short while; `make chaos MINUTES=n` goes on for longer.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_lab::chaos::{Plan, run};
+use leasehold_lab::cluster::Cluster;
+use leasehold_lab::register::{Tally, play};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// `libfaketime`, which Debian's package `faketime` brings (`make test-tools`).
+fn faketime() -> PathBuf {
+    let found = fs::read_dir("/usr/lib").unwrap().flatten();
+    let found =
+        found.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+    found.expect("wall clocks can't jump without the Debian package faketime: make test-tools installs it")
+}
+
+#[test]
+fn whatever_fails_histories_of_all_dialects_are_linearizable_and_the_nodes_agree() {
+    let plan = Plan {
+        binary: BINARY.into(),
+        length: Duration::from_secs(25),
+        nodes: 3,
+        seed: 20_261_116,
+        clients: 2,
+        faketime: Some(faketime()),
+        verbose: false,
+    };
+    let summary = run(&plan).unwrap();
+    assert!(summary.operations > 200 && summary.faults.len() > 2, "too little happened: {summary}");
+}
+
+/// The lock alone does not keep a client that was stopped from writing late: nothing can, but the register itself.
+#[test]
+fn updates_are_lost_without_the_fence_check_and_none_with_it() {
+    let cluster = Cluster::start(Path::new(BINARY), 1, &[]).unwrap();
+    let node = cluster.addr(1);
+    let without = play(node, "without", 20, false).unwrap();
+    assert_eq!(without, Tally { acknowledged: 30, lost: 10, fenced_off: 0 });
+    let with = play(node, "with", 20, true).unwrap();
+    assert_eq!(with, Tally { acknowledged: 20, lost: 0, fenced_off: 10 });
+}

@@ -1,0 +1,423 @@
+//! Clients of all dialects, on the same resources, who write down what they asked and were told.
+//!
+//! In:    addresses of nodes that may not answer. Out: a [`History`].
+//! Never: sends anything again that the dialect does not do once: there an answer that was lost stays unknown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::history::{Answer, Call, Handle, Op};
+use crate::http::{Reply, request_with};
+use crate::random::Random;
+
+/// How long a client waits for one answer.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long it tries where a retry is done once.
+const TRIES: Duration = Duration::from_secs(30);
+
+/// What all clients share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Where the nodes are.
+    pub nodes: Vec<SocketAddr>,
+    /// When the run began: instants count from here.
+    pub start: Instant,
+    /// Set when everybody is to finish.
+    pub stop: AtomicBool,
+    /// The newest number of a claim.
+    pub handles: AtomicU64,
+    /// Operations that were answered.
+    pub answered: AtomicU64,
+    /// Answers that no client should get.
+    pub odd: std::sync::Mutex<Vec<String>>,
+}
+
+/// The wire protocol that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `/v1/claims/`
+    Claims,
+    /// `/locks/`
+    Locks,
+    /// `/v1/.../leases/`
+    Leases,
+    /// `/v1/dss/`
+    Typed,
+}
+
+/// All of them.
+pub const DIALECTS: [Dialect; 4] = [Dialect::Claims, Dialect::Locks, Dialect::Leases, Dialect::Typed];
+
+/// One client, and what it saw.
+pub struct Client {
+    number: u64,
+    shared: Arc<Shared>,
+    random: Random,
+    place: usize,
+    ops: Vec<Op>,
+    /// Claims whose id is known: (handle, id, resource).
+    pub ids: Vec<(Handle, String, String)>,
+}
+
+/// How a request ended.
+enum Sent {
+    /// With this answer, after so many requests of which nobody knows.
+    Answered(Reply, u64),
+    /// Without one.
+    Unknown,
+}
+
+/// What is written down of a claim.
+struct Held {
+    handle: Handle,
+    resource: String,
+}
+
+impl Client {
+    /// A client of its own.
+    pub fn new(number: u64, shared: Arc<Shared>, random: Random) -> Self {
+        let place = number as usize % shared.nodes.len();
+        Self { number, shared, random, place, ops: Vec::new(), ids: Vec::new() }
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self, dialect: Dialect) -> (Vec<Op>, Vec<(Handle, String, String)>) {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            match dialect {
+                Dialect::Claims => self.claim(),
+                Dialect::Locks => self.lock(),
+                Dialect::Leases => self.lease(),
+                Dialect::Typed => self.typed(),
+            }
+            thread::sleep(Duration::from_millis(self.random.below(10)));
+        }
+        (self.ops, self.ids)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.shared.start.elapsed().as_micros() as u64
+    }
+
+    fn begin(&self, resource: String) -> Held {
+        Held { handle: self.shared.handles.fetch_add(1, Ordering::Relaxed), resource }
+    }
+
+    fn note(&mut self, held: &Held, call: Call, called_us: u64, answer: Answer) {
+        if answer != Answer::Unknown {
+            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        }
+        let (client, claim, resource) = (self.number, held.handle, held.resource.clone());
+        let returned_us = if answer == Answer::Unknown { u64::MAX } else { self.now_us() };
+        self.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer });
+    }
+
+    fn odd(&self, what: &str, reply: &Reply) {
+        let line = format!("{what}: {} {}", reply.status, reply.body);
+        self.shared.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
+    }
+
+    /// Sends once, or again and again where that is the same as once.
+    fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str, again: bool) -> Sent {
+        let (start, mut unknown) = (Instant::now(), 0);
+        loop {
+            let node = self.shared.nodes[self.place];
+            match request_with(node, method, path, headers, body, PATIENCE) {
+                Ok(reply) if reply.status < 500 => return Sent::Answered(reply, unknown),
+                Err(lost) if !lost.sent => {}
+                // Also a 503 may say that the outcome is unknown.
+                Ok(_) | Err(_) => unknown += 1,
+            }
+            self.place = (self.place + 1) % self.shared.nodes.len();
+            if (unknown > 0 && !again) || start.elapsed() > TRIES {
+                return Sent::Unknown;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn think(&mut self) {
+        thread::sleep(Duration::from_millis(self.random.below(15)));
+    }
+
+    // ---- claims
+
+    fn claim(&mut self) {
+        let resource = match self.random.below(6) {
+            0 => format!("lab/leases/e{}", self.random.below(2)),
+            1 => format!("dss/media/d{}", self.random.below(2)),
+            _ => format!("s{}", self.random.below(3)),
+        };
+        let held = self.begin(resource);
+        let ttl_us = if self.random.percent(20) { 1_000_000 } else { 6_000_000 };
+        let key = format!("\"k-{}-{:x}\"", held.handle, self.random.next());
+        let ttl = ttl_us as f64 / 1e6;
+        let body = format!("{{\"resource\": \"{}\", \"ttl\": {ttl}}}", held.resource);
+        let called_us = self.now_us();
+        let wait = self.random.below(2);
+        let path = format!("/v1/claims/?wait={wait}");
+        let sent = self.send("POST", &path, &[("Idempotency-Key", &key)], &body, true);
+        let Sent::Answered(reply, _) = sent else {
+            return self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, Answer::Unknown);
+        };
+        let Some(answer) = state(&reply.json()) else { return self.odd("claim", &reply) };
+        self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, answer);
+        let id = reply.json()["url"].as_str().and_then(last_part).unwrap_or_default();
+        self.ids.push((held.handle, id.clone(), held.resource.clone()));
+        if self.wait_for_turn(&held, &id, answer) {
+            self.use_claim(&held, &id, ttl_us);
+        }
+    }
+
+    fn wait_for_turn(&mut self, held: &Held, id: &str, mut answer: Answer) -> bool {
+        let path = format!("/v1/claims/{id}/");
+        while answer == Answer::Waiting {
+            let called_us = self.now_us();
+            if self.shared.stop.load(Ordering::Acquire) || self.random.percent(5) {
+                self.finish_claim(held, id, "withdrawn");
+                return false;
+            }
+            answer = if self.random.percent(30) {
+                self.read_claim(held, id)
+            } else {
+                let sent =
+                    self.send("PATCH", &format!("{path}?wait=1"), &[], "{\"status\": \"active\"}", true);
+                let Sent::Answered(reply, _) = sent else { return false };
+                let Some(answer) = state(&reply.json()) else {
+                    self.odd("activate", &reply);
+                    return false;
+                };
+                self.note(held, Call::Read, called_us, answer);
+                answer
+            };
+        }
+        matches!(answer, Answer::Active { .. })
+    }
+
+    fn read_claim(&mut self, held: &Held, id: &str) -> Answer {
+        // Any node must know.
+        self.place = self.random.below(self.shared.nodes.len() as u64) as usize;
+        let called_us = self.now_us();
+        let answer = match self.send("GET", &format!("/v1/claims/{id}/"), &[], "", true) {
+            Sent::Answered(reply, _) if reply.status == 404 => Answer::Gone,
+            Sent::Answered(reply, _) => match state(&reply.json()) {
+                Some(answer) => answer,
+                None => {
+                    self.odd("read", &reply);
+                    Answer::Unknown
+                }
+            },
+            Sent::Unknown => Answer::Unknown,
+        };
+        self.note(held, Call::Read, called_us, answer);
+        answer
+    }
+
+    fn use_claim(&mut self, held: &Held, id: &str, ttl_us: u64) {
+        self.think();
+        if self.random.percent(30) {
+            let called_us = self.now_us();
+            let body = format!("{{\"ttl\": {}}}", ttl_us as f64 / 1e6);
+            let call = Call::Renew { ttl_us };
+            match self.send("PATCH", &format!("/v1/claims/{id}/"), &[], &body, true) {
+                Sent::Answered(reply, _) => match (reply.status, state(&reply.json())) {
+                    (200, Some(answer)) => self.note(held, call, called_us, answer),
+                    (400, _) => self.note(held, call, called_us, Answer::Over),
+                    _ => self.odd("renew", &reply),
+                },
+                Sent::Unknown => self.note(held, call, called_us, Answer::Unknown),
+            }
+        }
+        if self.random.percent(30) {
+            self.read_claim(held, id);
+        }
+        // Some never release: the ttl does.
+        if !self.random.percent(if ttl_us < 2_000_000 { 50 } else { 0 }) {
+            self.finish_claim(held, id, "released");
+        }
+    }
+
+    fn finish_claim(&mut self, held: &Held, id: &str, status: &str) {
+        let called_us = self.now_us();
+        let body = format!("{{\"status\": \"{status}\"}}");
+        match self.send("PATCH", &format!("/v1/claims/{id}/"), &[], &body, true) {
+            Sent::Answered(reply, _) if reply.status == 204 => {
+                self.note(held, Call::Finish, called_us, Answer::Done);
+            }
+            Sent::Answered(reply, _) if reply.status == 400 => {
+                let ended = reply.json()["status"].as_str().is_some_and(|text| text.contains(status));
+                let answer = if ended { Answer::Done } else { Answer::Over };
+                self.note(held, Call::Finish, called_us, answer);
+            }
+            Sent::Answered(reply, _) => self.odd("finish", &reply),
+            Sent::Unknown => self.note(held, Call::Finish, called_us, Answer::Unknown),
+        }
+    }
+
+    // ---- locks
+
+    fn lock(&mut self) {
+        let resource = format!("s{}", self.random.below(3));
+        let held = self.begin(resource);
+        let lifetime = if self.random.percent(20) { 1 } else { 5 };
+        let call = Call::Claim { ttl_us: Some(lifetime * 1_000_000) };
+        let body = format!("{{\"title\": \"chaos\", \"lifetime\": {lifetime}, \"wait\": 1}}");
+        let called_us = self.now_us();
+        let sent = self.send("POST", &format!("/locks/{}", held.resource), &[], &body, false);
+        let Sent::Answered(reply, unknown) = sent else {
+            return self.note(&held, call, called_us, Answer::Unknown);
+        };
+        match (reply.status, token_of(&reply), reply.header("location").and_then(last_part)) {
+            (201, Some(token), Some(uid)) if unknown == 0 => {
+                self.note(&held, call, called_us, Answer::Active { token });
+                self.ids.push((held.handle, uid.clone(), held.resource.clone()));
+                self.think();
+                self.delete(&held, &format!("/locks/{}/{uid}", held.resource), &[]);
+            }
+            (408, ..) => self.note(&held, call, called_us, Answer::Over),
+            _ => self.odd("lock", &reply),
+        }
+    }
+
+    /// A deletion that may be sent again; then "it is over" may be our own doing.
+    fn delete(&mut self, held: &Held, path: &str, headers: &[(&str, &str)]) {
+        let called_us = self.now_us();
+        match self.send("DELETE", path, headers, "", true) {
+            Sent::Answered(reply, _) if reply.status == 204 => {
+                self.note(held, Call::Finish, called_us, Answer::Done);
+            }
+            Sent::Answered(reply, unknown) if matches!(reply.status, 404 | 403) => {
+                if unknown > 0 {
+                    self.note(held, Call::Finish, called_us, Answer::Unknown);
+                }
+                self.note(held, Call::Read, called_us, Answer::Over);
+            }
+            Sent::Answered(reply, _) => self.odd("delete", &reply),
+            Sent::Unknown => self.note(held, Call::Finish, called_us, Answer::Unknown),
+        }
+    }
+
+    // ---- leases
+
+    fn lease(&mut self) {
+        let name = format!("lab/leases/e{}", self.random.below(2));
+        let held = self.begin(name.clone());
+        let seconds = if self.random.percent(30) { 1 } else { 5 };
+        let ttl_us = seconds * 1_000_000;
+        let call = Call::Claim { ttl_us: Some(ttl_us) };
+        let (path, me, length) = (format!("/v1/{name}"), format!("c{}", held.handle), seconds.to_string());
+        let headers = [("X-Quorum-Client-ID", me.as_str()), ("X-Quorum-Lease-Length", length.as_str())];
+        let called_us = self.now_us();
+        let Sent::Answered(reply, unknown) = self.send("POST", &path, &headers, "", true) else {
+            return self.note(&held, call, called_us, Answer::Unknown);
+        };
+        match (reply.status, token_of(&reply), unknown) {
+            (201 | 405, Some(token), 0) | (405, Some(token), _) => {
+                self.note(&held, call, called_us, Answer::Active { token });
+            }
+            // The first may have happened and be over.
+            (201, ..) => {
+                self.note(&held, call, called_us, Answer::Unknown);
+                return self.delete(&held, &path, &headers[..1]);
+            }
+            (409, _, 0) => return self.note(&held, call, called_us, Answer::Refused),
+            (409, ..) => return self.note(&held, call, called_us, Answer::Unknown),
+            _ => return self.odd("lease", &reply),
+        }
+        self.think();
+        if self.random.percent(40) {
+            let called_us = self.now_us();
+            let renew = Call::Renew { ttl_us };
+            match self.send("PUT", &path, &headers, "", true) {
+                Sent::Answered(reply, _) => match (reply.status, token_of(&reply)) {
+                    (202, Some(token)) => self.note(&held, renew, called_us, Answer::Active { token }),
+                    (403 | 404, _) => self.note(&held, renew, called_us, Answer::Over),
+                    _ => self.odd("renew lease", &reply),
+                },
+                Sent::Unknown => self.note(&held, renew, called_us, Answer::Unknown),
+            }
+        }
+        if !self.random.percent(30) {
+            self.delete(&held, &path, &headers[..1]);
+        }
+    }
+
+    // ---- typed locks
+
+    fn typed(&mut self) {
+        let two = self.random.percent(50);
+        let first = self.random.below(2);
+        let ids: Vec<u64> = if two { vec![first, 1 - first] } else { vec![first] };
+        let held: Vec<Held> = ids.iter().map(|id| self.begin(format!("dss/media/d{id}"))).collect();
+        let names: Vec<String> = ids.iter().map(|id| format!("\"d{id}\"")).collect();
+        let owner = held[0].handle;
+        let who = format!("\"ids\": [{}], \"hostname\": \"chaos\", \"owner\": {owner}", names.join(", "));
+        let call = Call::Claim { ttl_us: Some(6_000_000) };
+        let id = format!("{:016x}{owner:016x}", self.random.next());
+        let called_us = self.now_us();
+        let body = format!("{{{who}, \"ttl\": 6, \"call\": \"{id}\"}}");
+        let sent = self.send("POST", "/v1/dss/media/lock", &[], &body, true);
+        let Sent::Answered(reply, unknown) = sent else {
+            return held.iter().for_each(|held| self.note(held, call, called_us, Answer::Unknown));
+        };
+        match reply.status {
+            200 => {
+                let locks = reply.json();
+                for (place, held) in held.iter().enumerate() {
+                    match locks["locks"][place]["token"].as_u64() {
+                        Some(token) => self.note(held, call, called_us, Answer::Active { token }),
+                        None => self.odd("typed lock without a token", &reply),
+                    }
+                }
+            }
+            409 if unknown == 0 => {
+                // One of them stood in the way; which of several is not of interest here.
+                if let [one] = held.as_slice() {
+                    self.note(one, call, called_us, Answer::Refused);
+                }
+                return;
+            }
+            409 => return held.iter().for_each(|held| self.note(held, call, called_us, Answer::Unknown)),
+            _ => return self.odd("typed lock", &reply),
+        }
+        self.think();
+        let called_us = self.now_us();
+        let body = format!("{{{who}, \"call\": \"{id}u\"}}");
+        let sent = self.send("POST", "/v1/dss/media/unlock", &[], &body, true);
+        let answer = match sent {
+            Sent::Answered(reply, _) if reply.status == 200 => Answer::Done,
+            // Not sent with `retry`, so that a second one may find the first one's doing.
+            _ => Answer::Unknown,
+        };
+        held.iter().for_each(|held| self.note(held, Call::Finish, called_us, answer));
+    }
+
+    /// Asks for claims by their ids, once everything is well again.
+    pub fn read_again(mut self, ids: &[(Handle, String, String)]) -> Vec<Op> {
+        for (handle, id, resource) in ids {
+            self.read_claim(&Held { handle: *handle, resource: resource.clone() }, id);
+        }
+        self.ops
+    }
+}
+
+fn last_part(url: &str) -> Option<String> {
+    url.trim_end_matches('/').rsplit('/').next().map(Into::into)
+}
+
+fn token_of(reply: &Reply) -> Option<u64> {
+    reply.header("leasehold-token")?.parse().ok()
+}
+
+/// What the claims dialect says of a claim.
+fn state(claim: &Value) -> Option<Answer> {
+    match claim["status"].as_str()? {
+        "waiting" => Some(Answer::Waiting),
+        "active" => Some(Answer::Active { token: claim["token"].as_u64()? }),
+        _ => Some(Answer::Over),
+    }
+}

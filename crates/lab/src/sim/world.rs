@@ -1,0 +1,135 @@
+//! What all parts of a simulation share: who runs, who reaches whom, and what was found wrong.
+//!
+//! In:    faults from `mod.rs`. Out: passages for `network.rs`, nodes for whoever talks to one; the first violation.
+//! Never: lives longer than one seed.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use leasehold_core::{ClaimId, Table};
+
+use super::node::SimNode;
+use super::types::Raft;
+use crate::history::{Handle, Op};
+use crate::random::Random;
+
+/// Every so many entries the nodes' tables are compared.
+const COMPARE_EVERY: u64 = 16;
+
+/// The state of the world.
+pub(super) struct World {
+    pub(super) random: Random,
+    pub(super) cut: BTreeSet<(u64, u64)>,
+    /// Messages in a hundred that are lost, and that come twice.
+    pub(super) loss: u64,
+    pub(super) twice: u64,
+    /// The longest way.
+    pub(super) delay_us: u64,
+    pub(super) nodes: BTreeMap<u64, Arc<SimNode>>,
+    /// How far each node's wall clock is ahead.
+    pub(super) wall_us: BTreeMap<u64, u64>,
+    digests: BTreeMap<u64, [u8; 32]>,
+    pub(super) violation: Option<String>,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    pub(super) ops: Vec<Op>,
+    pub(super) handles: u64,
+    /// Every claim that was ever asked for.
+    pub(super) claims: Vec<(Handle, String, ClaimId)>,
+    pub(super) stop: bool,
+    pub(super) clients_at_work: u64,
+}
+
+impl World {
+    pub(super) fn new(random: Random) -> Self {
+        Self {
+            random,
+            cut: BTreeSet::new(),
+            loss: 0,
+            twice: 2,
+            delay_us: 3_000,
+            nodes: BTreeMap::new(),
+            wall_us: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            violation: None,
+            counts: BTreeMap::new(),
+            ops: Vec::new(),
+            handles: 0,
+            claims: Vec::new(),
+            stop: false,
+            clients_at_work: 0,
+        }
+    }
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// Begins anew; the old world is dropped first.
+pub(super) fn reset(random: Option<Random>) {
+    let old = WORLD.with(|world| world.borrow_mut().take());
+    drop(old);
+    WORLD.with(|world| *world.borrow_mut() = random.map(World::new));
+}
+
+/// Looks at the world.
+pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with(|world| look(world.borrow_mut().as_mut().expect("a simulation runs")))
+}
+
+/// What happens to one message.
+pub(super) struct Passage {
+    /// When it arrives; `None`: never.
+    pub(super) after_us: Option<u64>,
+    /// When it arrives once more.
+    pub(super) twice_after_us: Option<u64>,
+}
+
+pub(super) fn passage(from: u64, to: u64) -> Passage {
+    with(|world| {
+        let lost = world.cut.contains(&(from, to)) || world.random.percent(world.loss);
+        let after_us = 100 + world.random.below(world.delay_us);
+        let twice = !lost && world.random.percent(world.twice);
+        let again_us = 100 + world.random.below(20 * world.delay_us);
+        if lost {
+            *world.counts.entry("message-lost").or_default() += 1;
+        }
+        if twice {
+            *world.counts.entry("message-twice").or_default() += 1;
+        }
+        Passage { after_us: (!lost).then_some(after_us), twice_after_us: twice.then_some(again_us) }
+    })
+}
+
+pub(super) fn node(id: u64) -> Option<Arc<SimNode>> {
+    with(|world| world.nodes.get(&id).cloned())
+}
+
+pub(super) fn raft_of(id: u64) -> Option<Raft> {
+    node(id).map(|node| node.raft.clone())
+}
+
+pub(super) fn count(what: &'static str) {
+    with(|world| *world.counts.entry(what).or_default() += 1);
+}
+
+pub(super) fn violate(what: String) {
+    with(|world| {
+        world.violation.get_or_insert(what);
+    });
+}
+
+/// After every entry on every node: the table is consistent, and the same as that of the others at this entry.
+pub(super) fn check_table(node: u64, index: u64, table: &Table) {
+    if let Err(wrong) = table.check(true) {
+        violate(format!("node {node}, entry {index}: {wrong}"));
+    }
+    if index.is_multiple_of(COMPARE_EVERY) {
+        let digest = table.freeze().digest();
+        let known = with(|world| *world.digests.entry(index).or_insert(digest));
+        if known != digest {
+            violate(format!("node {node} has another table after entry {index} than a node before it"));
+        }
+    }
+}
