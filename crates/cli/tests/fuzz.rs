@@ -30,7 +30,7 @@ fn throw(addr: SocketAddr, bytes: &[u8]) {
     stream.write_all(bytes).ok();
     stream.shutdown(Shutdown::Write).ok();
     let mut answer = [0; 4096];
-    stream.read(&mut answer).ok();
+    let _ = stream.read(&mut answer);
 }
 
 fn rss_kib(pid: u32) -> u64 {

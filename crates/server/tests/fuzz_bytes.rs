@@ -126,7 +126,7 @@ fn write_log(dir: &Path, payload: Vec<u8>) {
     let (wal, _) = Wal::open(dir, options()).unwrap();
     let (done, written) = std::sync::mpsc::channel();
     wal.append(vec![Record::Entry { index: 0, payload: payload.into() }], move |result| {
-        done.send(result).unwrap()
+        done.send(result).unwrap();
     });
     written.recv().unwrap().unwrap();
     wal.close();
@@ -165,7 +165,11 @@ fn a_log_with_mutated_files_is_refused_or_opens() {
         fs::create_dir_all(&dir).unwrap();
         let damaged = random.below(files.len() as u64) as usize;
         for (place, (name, bytes)) in files.iter().enumerate() {
-            let bytes = if place == damaged { mutated(&[bytes.clone()], &mut random) } else { bytes.clone() };
+            let bytes = if place == damaged {
+                mutated(std::slice::from_ref(bytes), &mut random)
+            } else {
+                bytes.clone()
+            };
             fs::write(dir.join(name), bytes).unwrap();
         }
         LogStore::open(&dir, options()).ok();

@@ -1,6 +1,6 @@
 //! Clients of all dialects, on the same resources, who write down what they asked and were told.
 //!
-//! In:    addresses of nodes that may not answer. Out: a [`History`].
+//! In:    addresses of nodes that may not answer. Out: a `History`.
 //! Never: sends anything again that the dialect does not do once: there an answer that was lost stays unknown.
 
 use std::net::SocketAddr;
