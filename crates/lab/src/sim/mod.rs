@@ -1,6 +1,6 @@
 //! A whole cluster in one thread, from one seed (`make sim`).
 //!
-//! In:    a seed. Out: a [`Report`]: the history byte for byte the same for the same seed, faults by kind, and what was
+//! In:    a seed. Out: a [`Report`]: the history, faults by kind, and what was
 //!        violated, if anything was.
 //! Never: uses the machine's time, randomness, threads, disk or network.
 //!

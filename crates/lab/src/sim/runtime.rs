@@ -1,7 +1,7 @@
 //! A runtime in a time of its own: one thread, tasks one after the other, and a clock that jumps to what is next.
 //!
 //! In:    futures, each belonging to a node (0: to nobody). Out: openraft's [`AsyncRuntime`] for the simulation.
-//! Never: asks the machine for the time or for randomness: the same seed polls the same tasks in the same order.
+//! Never: asks the machine for the time or for randomness.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
