@@ -15,6 +15,7 @@ mod network;
 mod node;
 mod runtime;
 mod types;
+mod watch;
 mod world;
 
 use std::collections::BTreeMap;

@@ -318,7 +318,7 @@ impl AsyncRuntime for SimRuntime {
     type Timeout<R, T: Future<Output = R> + OptionalSend> = Limited<T>;
     type ThreadLocalRng = SmallRng;
     type Mpsc = openraft_rt_tokio::TokioMpsc;
-    type Watch = openraft_rt_tokio::TokioWatch;
+    type Watch = super::watch::SimWatch;
     type Oneshot = openraft_rt_tokio::TokioOneshot;
     type Mutex<T: OptionalSend + 'static> = openraft_rt_tokio::TokioMutex<T>;
 
