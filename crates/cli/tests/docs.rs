@@ -194,3 +194,23 @@ fn links_between_pages_lead_somewhere() {
     }
     assert!(broken.is_empty(), "{broken:#?}");
 }
+
+#[test]
+fn cargo_run_means_leasehold() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--locked", "--offline", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let default = metadata["workspace_default_members"].as_array().unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let targets = packages
+        .filter(|package| default.contains(&package["id"]))
+        .flat_map(|package| package["targets"].as_array().unwrap());
+    let binaries: Vec<_> =
+        targets.filter(|target| target["kind"][0] == "bin").map(|target| target["name"].clone()).collect();
+    assert_eq!(binaries, ["leasehold"], "the README's first command runs the one binary of the product");
+}
