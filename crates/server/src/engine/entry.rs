@@ -78,6 +78,12 @@ struct Run {
 }
 
 impl Origins {
+    /// The parcels of an entry that come for the first time; they are remembered from now on.
+    pub fn first_of<'a>(&mut self, proposal: &'a Proposal) -> Vec<&'a Parcel> {
+        let is_first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| self.is_first(&origin));
+        proposal.parcels.iter().filter(is_first).collect()
+    }
+
     /// Whether a parcel comes for the first time; it is remembered from now on.
     pub fn is_first(&mut self, origin: &Origin) -> bool {
         let runs = self.nodes.entry(origin.node).or_default();

@@ -13,7 +13,7 @@ use openraft::storage::{RaftLogReader, RaftLogStorage};
 use openraft::{BasicNode, EntryPayload, Membership};
 
 use super::data_dir::DataDir;
-use super::entry::{Origins, Parcel};
+use super::entry::Origins;
 use super::log_store::LogStore;
 use super::snapshot_file;
 use super::types::{LogId, NodeId, SnapshotMeta, StoredMembership, Vote};
@@ -72,8 +72,7 @@ pub async fn recover(data: &Path) -> Result<Recovered, StartError> {
         }
         for entry in entries {
             if let EntryPayload::Normal(proposal) = &entry.payload {
-                let first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin));
-                let parcels: Vec<&Parcel> = proposal.parcels.iter().filter(first).collect();
+                let parcels = origins.first_of(proposal);
                 table.apply_all(proposal.stamp, parcels.iter().flat_map(|parcel| parcel.commands.iter()));
             }
             applied = Some(entry.log_id);

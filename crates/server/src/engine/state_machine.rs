@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::awaited::Awaited;
 use super::clock::TableClock;
-use super::entry::{Origins, Parcel, Proposal};
+use super::entry::{Origins, Proposal};
 use super::snapshot_file::{self, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::publish::Publisher;
@@ -92,9 +92,7 @@ impl StateMachine {
 
     /// Applies what has not happened yet, and tells those who wait for it on this node.
     fn apply_proposal(&mut self, index: u64, proposal: &Proposal) {
-        let origins = &mut self.origins;
-        let is_first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| origins.is_first(&origin));
-        let fresh: Vec<&Parcel> = proposal.parcels.iter().filter(is_first).collect();
+        let fresh = self.origins.first_of(proposal);
         let commands = fresh.iter().flat_map(|parcel| parcel.commands.iter());
         let mut table = self.shared.table.write();
         let applied = table.apply_all(proposal.stamp, commands);

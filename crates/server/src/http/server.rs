@@ -242,15 +242,7 @@ where
     metrics.connections.fetch_add(1, Ordering::Relaxed);
     let service = service_fn(move |request| {
         caller.delivery.seen();
-        let (app, caller) = (app.clone(), caller.clone());
-        let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-        let answer = routes::answer(app.clone(), caller.clone(), request);
-        async move {
-            let mut response = answer.await;
-            app.observer.metrics.answered(dialect, response.status().as_u16());
-            trace.answered(&caller.peer_name, &mut response);
-            Ok::<_, Infallible>(response)
-        }
+        answer(app.clone(), caller.clone(), request)
     });
     let mut serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -283,6 +275,22 @@ where
     metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
+/// One request, counted and traced, whichever protocol it came by.
+fn answer(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response, Infallible>> {
+    let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
+    let answer = routes::answer(app.clone(), connection.clone(), request);
+    async move {
+        let mut response = answer.await;
+        app.observer.metrics.answered(dialect, response.status().as_u16());
+        trace.answered(&connection.peer_name, &mut response);
+        Ok(response)
+    }
+}
+
 async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -291,15 +299,7 @@ where
     let (stopping, peer) = (app.stopping.clone(), connection.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         name_host(&mut request);
-        let (app, caller) = (app.clone(), connection.clone());
-        let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-        let answer = routes::answer(app.clone(), caller.clone(), request);
-        async move {
-            let mut response = answer.await;
-            app.observer.metrics.answered(dialect, response.status().as_u16());
-            trace.answered(&caller.peer_name, &mut response);
-            Ok::<_, Infallible>(response)
-        }
+        answer(app.clone(), connection.clone(), request)
     });
     let mut serving = std::pin::pin!(
         http2::Builder::new(TokioExecutor::new())
