@@ -205,7 +205,7 @@ fn a_stranger_on_the_peer_port_gets_nowhere() {
 #[test]
 fn a_node_with_another_secret_or_another_number_is_not_let_in() {
     let _alone = alone();
-    let cluster = cluster(3, &[]);
+    let mut cluster = cluster(3, &[]);
     let folder = Folder::new("secret");
     let seed = cluster.peer_address(1).to_string();
     let start = |id: &str, secret: &str, data: &str| {
@@ -249,8 +249,15 @@ fn a_node_with_another_secret_or_another_number_is_not_let_in() {
     assert!(message.contains("peer-advertise") || message.contains("16"), "{message}");
     // The data of one node does not start as another.
     let data = cluster.data_dir(1).to_str().unwrap().to_string();
-    drop(cluster);
-    assert!(!Path::new(&data).exists());
+    cluster.kill(1).unwrap();
+    let output = Command::new(BINARY)
+        .args(["serve", "--node-id", "2", "--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"])
+        .args(["--peer-advertise", "127.0.0.1:9", "--data", &data])
+        .env("LEASEHOLD_CLUSTER_SECRET", "a secret that is long enough")
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && message.contains("belongs to node 1"), "{message}");
 }
 
 #[test]
