@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName};
 
 use super::delivery::Delivery;
 use super::problem::{closing, problem};
@@ -18,6 +18,12 @@ use super::{Response, server::App};
 
 /// How much of a refused request is read before it is answered.
 const DRAIN_LEN_MAX: usize = 64 << 10;
+
+/// Names are made once: a look-up by text would check and hash it anew with every request.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const REASON: HeaderName = HeaderName::from_static("leasehold-reason");
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -57,7 +63,7 @@ impl Connection {
     /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
     pub fn client(&self, headers: &HeaderMap) -> Arc<str> {
         if self.trusted
-            && let Some(forwarded) = headers.get("x-forwarded-for").and_then(|value| value.to_str().ok())
+            && let Some(forwarded) = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok())
             && let Some(Ok(ip)) = forwarded.rsplit(',').next().map(|last| last.trim().parse::<IpAddr>())
         {
             return ip.to_canonical().to_string().into();
@@ -67,21 +73,21 @@ impl Connection {
 
     /// `http://host`, as the client knows this service.
     pub fn base_url(&self, headers: &HeaderMap) -> String {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        let forwarded = |name| text(name).filter(|_| self.trusted);
-        let https = self.secure || forwarded("x-forwarded-proto") == Some("https");
-        let scheme = if https { "https" } else { "http" };
-        let hosts = [forwarded("x-forwarded-host"), text(HOST.as_str())];
-        match hosts.into_iter().flatten().find(|host| is_host(host)) {
-            Some(host) => format!("{scheme}://{host}"),
-            None => format!("{scheme}://{}", self.local),
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let forwarded = |name| self.trusted.then(|| text(name)).flatten();
+        let https = self.secure || forwarded(FORWARDED_PROTO) == Some("https");
+        let scheme = if https { "https://" } else { "http://" };
+        let host = forwarded(FORWARDED_HOST).filter(|host| is_host(host));
+        match host.or_else(|| text(HOST).filter(|host| is_host(host))) {
+            Some(host) => [scheme, host].concat(),
+            None => format!("{scheme}{}", self.local),
         }
     }
 }
 
 /// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
 pub fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
-    let text = std::str::from_utf8(headers.get("leasehold-reason")?.as_bytes()).ok()?.trim();
+    let text = std::str::from_utf8(headers.get(REASON)?.as_bytes()).ok()?.trim();
     let text = &text[..text.floor_char_boundary(1024)];
     (!text.is_empty()).then(|| text.into())
 }

@@ -6,14 +6,14 @@
 use std::time::Instant;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use tracing::Level;
 
 use super::Response;
 
 /// `traceparent`.
-const HEADER: &str = "traceparent";
+const HEADER: HeaderName = HeaderName::from_static("traceparent");
 
 /// What is remembered of a request while it is answered; nothing, mostly.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<String> {
-        let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), HeaderValue::from_str(text).unwrap())]);
+        let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(text).unwrap())]);
         Parent::read(&headers).map(|parent| parent.trace_id)
     }
 

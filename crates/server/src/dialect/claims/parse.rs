@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderName};
 use leasehold_core::{ClaimId, Data, Ending, Format, Idempotency, Status, limits};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -25,6 +25,7 @@ use crate::http::{Response, json};
 
 /// Longest wait of one request, below the timeouts of common proxies. A longer one is cut to this.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest idempotency key.
 const KEY_LEN_MAX: usize = 255;
 /// Most renewals in one request.
@@ -233,7 +234,7 @@ pub(super) fn idempotency(
     ttl_us: u64,
     data: Option<&Data>,
 ) -> Result<Option<Idempotency>, Response> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     if key.is_empty() || key.len() > KEY_LEN_MAX {
         return Err(bad("Idempotency-Key", &format!("must have 1 to {KEY_LEN_MAX} characters")));
     }
