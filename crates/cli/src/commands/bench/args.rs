@@ -71,6 +71,15 @@ pub(crate) enum Scenario {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         claims: u32,
     },
+    /// Read held claims one by one, up to date or, with --stale, from the node's own table.
+    Read {
+        /// Claims held.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        claims: u32,
+        /// Ask with `?stale=true`.
+        #[arg(long)]
+        stale: bool,
+    },
     /// Hand one resource from holder to holder through a queue of long-polling waiters.
     Queue {
         /// Clients waiting behind the holder.
@@ -89,6 +98,18 @@ pub(crate) enum Scenario {
     Ceiling,
     /// Everything in one table, cycle and ceiling in alternating rounds, for docs/benchmarks.md.
     Report {
+        /// Rounds of each; the table shows medians.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+        rounds: u32,
+        /// Numbers of connections.
+        #[arg(long, value_delimiter = ',', default_values_t = [64, 256])]
+        at: Vec<u32>,
+        /// Lengths of the queue for the hand-over rows.
+        #[arg(long, value_delimiter = ',', default_values_t = [2, 16, 128])]
+        waiters: Vec<u32>,
+    },
+    /// Three fresh nodes on this machine in one table: through the leader, through a follower, reads, hand-overs.
+    Cluster {
         /// Rounds of each; the table shows medians.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
         rounds: u32,

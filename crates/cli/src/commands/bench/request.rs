@@ -76,9 +76,10 @@ impl ClaimRequest {
         Self { before: b"PATCH ".to_vec(), after }
     }
 
-    /// `GET <path>`.
-    pub(crate) fn get(host: &str) -> Self {
-        Self { before: b"GET ".to_vec(), after: format!(" HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes() }
+    /// `GET <path>`; `query` is empty or `?…`.
+    pub(crate) fn get(host: &str, query: &str) -> Self {
+        let after = format!("{query} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+        Self { before: b"GET ".to_vec(), after }
     }
 
     /// Appends the request for the claim at `path`.
@@ -158,7 +159,7 @@ mod tests {
         assert!(out.starts_with(b"PATCH /v1/claims/x/ HTTP/1.1\r\nHost: h:1\r\n"));
         assert_eq!(body_of(&out).1["status"], "released");
         out.clear();
-        ClaimRequest::get("h:1").write(b"/v1/claims/x/", &mut out);
+        ClaimRequest::get("h:1", "").write(b"/v1/claims/x/", &mut out);
         assert_eq!(out, b"GET /v1/claims/x/ HTTP/1.1\r\nHost: h:1\r\n\r\n");
     }
 

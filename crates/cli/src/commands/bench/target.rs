@@ -1,4 +1,4 @@
-//! The server under measurement: one that runs already, or a fresh child.
+//! The server under measurement: one that runs already, a fresh child, or a node of a fresh cluster.
 //!
 //! In:    `--addr`, `--serve`, `--pid`, `--dir`.
 //! Out:   an address and, where known, a pid; engines connected to it.
@@ -85,6 +85,63 @@ impl Target {
         self.child = Some(child);
         Ok(took)
     }
+}
+
+/// Three nodes on this machine.
+pub(crate) struct Cluster {
+    /// By their ids, from 1.
+    nodes: Vec<Served>,
+    /// Their data, removed after they have ended.
+    _data: TempDir,
+}
+
+impl Cluster {
+    /// Starts three nodes with their data under `dir`, and waits until all are ready.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let data = TempDir::new(dir, "cluster")?;
+        let ports = (0..3).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+        let peers: Vec<String> =
+            ports.iter().zip(1..).map(|(port, id)| format!("{id}=127.0.0.1:{port}")).collect();
+        let peers = peers.join(",");
+        let secret = format!("of-a-bench-{}-{:?}", std::process::id(), Instant::now());
+        let nodes = (1..=3)
+            .map(|id: u32| {
+                let path = data.path().join(id.to_string());
+                let path = path.to_str().context("--dir is not valid UTF-8")?;
+                Served::start(&[
+                    "serve",
+                    "--listen",
+                    "127.0.0.1:0",
+                    "--data",
+                    path,
+                    "--node-id",
+                    &id.to_string(),
+                    "--peers",
+                    &peers,
+                    "--cluster-secret",
+                    &secret,
+                ])
+            })
+            .collect::<Result<Vec<_>>>()?;
+        nodes.iter().try_for_each(Served::wait_ready)?;
+        Ok(Self { nodes, _data: data })
+    }
+
+    /// The leader, and one of the others.
+    pub(crate) fn leader_and_follower(&self) -> Result<(Target, Target)> {
+        let (_, body) = super::probe::get(self.nodes[0].addr, "/v1/cluster")?;
+        let status: serde_json::Value = serde_json::from_slice(&body)?;
+        let leader = status["leader"].as_u64().context("the cluster has no leader")? as usize;
+        let target =
+            |node: &Served| Target { addr: node.addr, pid: Some(node.pid()), child: None, data: None };
+        let node = |id: usize| self.nodes.get(id - 1).context("the leader is none of the three nodes");
+        Ok((target(node(leader)?), target(node(leader % 3 + 1)?)))
+    }
+}
+
+/// A port that nobody listens on now. Somebody may take it before its node does; then that says so.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 fn start_server(data: &Path) -> Result<Served> {

@@ -90,6 +90,12 @@ impl<'a> Each<'a> {
         Self { paths, request, op: Op::Renew, expected: 200, at: 0, end: None }
     }
 
+    /// Reads round and round; up to date, or as this node has it.
+    pub(crate) fn read(host: &str, paths: &'a Paths, stale: bool) -> Self {
+        let request = Request::Fixed(ClaimRequest::get(host, if stale { "?stale=true" } else { "" }));
+        Self { paths, request, op: Op::Get, expected: 200, at: 0, end: None }
+    }
+
     /// Releases every claim once.
     pub(crate) fn release(host: &str, paths: &'a Paths) -> Self {
         let request = Request::Fixed(ClaimRequest::patch(host, "{\"status\":\"released\"}"));

@@ -89,7 +89,7 @@ impl Requests {
         Self {
             poll: status("active"),
             renew: ClaimRequest::patch(host, &format!("{{\"ttl\":{TTL:?}}}")),
-            get: ClaimRequest::get(host),
+            get: ClaimRequest::get(host, ""),
             release: status("released"),
             withdraw: status("withdrawn"),
             abort: status("aborted"),

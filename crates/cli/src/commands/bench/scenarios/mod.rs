@@ -4,6 +4,7 @@
 //! Out:   `Outcome`s.
 //! Never: prints.
 
+mod cluster;
 mod cycle;
 mod held;
 mod hold;
@@ -18,7 +19,7 @@ use anyhow::{Result, bail, ensure};
 use super::args::{Common, Scenario};
 use super::disk::Disk;
 use super::output::Outcome;
-use super::request::ClaimTemplate;
+use super::request::{ClaimTemplate, Paths};
 use super::run_state::{Plan, Span};
 use super::stats::{Op, Stats};
 use super::target::Target;
@@ -30,6 +31,9 @@ use queue::Queue;
 /// Measured seconds unless told otherwise.
 const SECONDS: f64 = 4.0;
 
+/// Connections that take and give back claims which are not what is measured.
+const FILL_CONNECTIONS: usize = 64;
+
 /// The ttl of claims that are only held; no run is that long.
 const HELD_TTL: f64 = 3600.0;
 
@@ -39,6 +43,13 @@ pub(crate) fn run(scenario: &Scenario, common: &Common, disk: Disk) -> Result<Ve
         Scenario::Cycle => Ok(vec![cycle_on(&Target::of(common)?, "cycle", common, disk)?]),
         Scenario::Ceiling => Ok(vec![cycle_on(&Target::responder()?, "ceiling", common, disk)?]),
         Scenario::Renew { claims } => renew(*claims, common, disk),
+        Scenario::Read { claims, stale } => {
+            let target = Target::of(common)?;
+            let held = Held::take(&target, *claims)?;
+            let outcome = held.read_on(&target, *stale, common, disk)?;
+            held.release(&target)?;
+            Ok(vec![outcome])
+        }
         Scenario::Queue { waiters } => {
             ensure!(
                 common.rate.is_none(),
@@ -51,6 +62,10 @@ pub(crate) fn run(scenario: &Scenario, common: &Common, disk: Disk) -> Result<Ve
         Scenario::Report { rounds, at, waiters } => {
             ensure!(at.iter().all(|count| *count > 0), "--at takes numbers above 0");
             report::run(common, &report::Shape { rounds: *rounds, connections: at, waiters }, disk)
+        }
+        Scenario::Cluster { rounds, at, waiters } => {
+            ensure!(at.iter().all(|count| *count > 0), "--at takes numbers above 0");
+            cluster::run(common, &report::Shape { rounds: *rounds, connections: at, waiters }, disk)
         }
         Scenario::Responder { listen } => bail!("the responder on {listen} is no measurement"),
     }
@@ -86,6 +101,37 @@ fn renew(claims: u32, common: &Common, disk: Disk) -> Result<Vec<Outcome>> {
     let stats = engine.run(&mut Each::release(&host, &fill.paths), &plan)?;
     outcomes.push(Outcome::new(&plan, connections, stats, disk));
     Ok(outcomes)
+}
+
+/// Claims that are only there to be read.
+struct Held(Paths);
+
+impl Held {
+    fn take(target: &Target, claims: u32) -> Result<Self> {
+        let template = ClaimTemplate::new(&target.host(), "read", "", HELD_TTL, 0);
+        let mut fill = Fill::new(template, claims.into());
+        let stats =
+            target.connect(FILL_CONNECTIONS)?.run(&mut fill, &counted("read: fill", claims.into()))?;
+        ensure!(stats.errors.is_empty(), "the claims to read could not be taken: {:?}", stats.errors);
+        Ok(Self(fill.paths))
+    }
+
+    fn read_on(&self, target: &Target, stale: bool, common: &Common, disk: Disk) -> Result<Outcome> {
+        let connections = common.connections as usize;
+        let plan = timed(if stale { "read, stale" } else { "read" }, common);
+        let mut reads = Each::read(&target.host(), &self.0, stale);
+        let stats = target.connect(connections)?.run(&mut reads, &plan)?;
+        let per_second = stats.per_second(Op::Get);
+        let mut outcome = Outcome::new(&plan, connections, stats, disk);
+        outcome.fact("reads per second", per_second, "reads/s");
+        Ok(outcome)
+    }
+
+    fn release(&self, target: &Target) -> Result<()> {
+        let plan = counted("read: release", self.0.len() as u64);
+        target.connect(FILL_CONNECTIONS)?.run(&mut Each::release(&target.host(), &self.0), &plan)?;
+        Ok(())
+    }
 }
 
 /// Hand-overs with `waiters` waiting behind the holder.

@@ -15,7 +15,7 @@ use super::super::target::Target;
 use super::{cycle_on, queue_on};
 
 /// Measured seconds of a round unless told otherwise.
-const ROUND_SECONDS: f64 = 2.0;
+pub(super) const ROUND_SECONDS: f64 = 2.0;
 
 /// What the command line asks for.
 pub(crate) struct Shape<'a> {
@@ -68,10 +68,10 @@ pub(crate) fn run(common: &Common, shape: &Shape<'_>, disk: Disk) -> Result<Vec<
 
 /// The rows of the table.
 #[derive(Default)]
-struct Table(Vec<String>);
+pub(super) struct Table(Vec<String>);
 
 impl Table {
-    fn row(&mut self, what: &str, figure: &str, disk: Disk) {
+    pub(super) fn row(&mut self, what: &str, figure: &str, disk: Disk) {
         let (p50, p99) = (disk.fdatasync_p50_us, disk.fdatasync_p99_us);
         self.0.push(format!("| {what} | {figure} | {p50:.0} / {p99:.0} us |"));
     }
@@ -96,7 +96,7 @@ impl Table {
         self.row("claim p50, one client", &format!("{:.2} ms = {times:.1} x fdatasync p50", p50 / 1e3), disk);
     }
 
-    fn handovers(&mut self, waiters: u32, rounds: &[Outcome], disk: Disk) {
+    pub(super) fn handovers(&mut self, waiters: u32, rounds: &[Outcome], disk: Disk) {
         let ms = |pick: fn(&Outcome) -> f64| Summary::of(rounds, pick).median / 1e3;
         let (p50, p99) =
             (ms(|outcome| us(outcome, Op::Handover).0), ms(|outcome| us(outcome, Op::Handover).1));
@@ -105,30 +105,30 @@ impl Table {
         self.row(&format!("hand-over p50 / p99 / p99.9, {waiters} waiters"), &figure, disk);
     }
 
-    fn markdown(&self) -> String {
+    pub(super) fn markdown(&self) -> String {
         let head = "| what | median (lowest to highest round) | fdatasync p50 / p99 |\n|---|---|---|\n";
         format!("{head}{}", self.0.join("\n"))
     }
 }
 
-fn cycles_per_second(outcome: &Outcome) -> f64 {
+pub(super) fn cycles_per_second(outcome: &Outcome) -> f64 {
     outcome.row(Op::Claim).map_or(0.0, |row| row.per_second)
 }
 
 /// Median and 99th percentile of an operation, in microseconds.
-fn us(outcome: &Outcome, op: Op) -> (f64, f64) {
+pub(super) fn us(outcome: &Outcome, op: Op) -> (f64, f64) {
     outcome.row(op).map_or((0.0, 0.0), |row| (row.p50_us, row.p99_us))
 }
 
 /// Median and spread of one figure over the rounds.
-struct Summary {
-    median: f64,
+pub(super) struct Summary {
+    pub(super) median: f64,
     lowest: f64,
     highest: f64,
 }
 
 impl Summary {
-    fn of(rounds: &[Outcome], figure: fn(&Outcome) -> f64) -> Self {
+    pub(super) fn of(rounds: &[Outcome], figure: fn(&Outcome) -> f64) -> Self {
         Self::of_values(rounds.iter().map(figure).collect())
     }
 
