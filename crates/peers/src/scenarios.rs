@@ -156,7 +156,7 @@ impl Bench<'_> {
             let target = self.target(system, way, clients, &pids);
             match work {
                 Work::Cycle => load::cycle(target).await,
-                Work::HandOver => load::hand_over(target).await,
+                Work::HandOver => load::hand_over(Target { may_queue: true, ..target }).await,
             }
         }
         .await;
@@ -165,7 +165,7 @@ impl Bench<'_> {
 
     fn target<'a>(&self, system: &System, way: Way, clients: usize, pids: &'a [u32]) -> Target<'a> {
         let Effort { warmup, length, .. } = self.effort;
-        Target { way, addr: system.addr, pids, clients, warmup, length }
+        Target { way, addr: system.addr, pids, clients, warmup, length, may_queue: false }
     }
 
     /// A failed round counts as none, and is told of at the end.

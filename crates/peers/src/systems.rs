@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::clients::{Client, Etcd, Leasehold, Way, ZooKeeper};
+use crate::clients::{Client, Etcd, KEY, Leasehold, Way, ZooKeeper};
 use crate::load::fresh_name;
 use crate::process::{Process, Scratch, free_address};
 
@@ -80,7 +80,9 @@ impl Kind {
     /// What differs from its defaults.
     pub(crate) fn settings(self) -> &'static str {
         match self {
-            Self::Leasehold => "defaults",
+            Self::Leasehold => {
+                "access control, idempotency keys and metrics on; no limit of requests a second"
+            }
             Self::Ceiling => "no log, no table: `leasehold bench responder`",
             Self::Etcd => "defaults",
             Self::Redis => "appendonly yes, appendfsync always, no RDB snapshots",
@@ -132,7 +134,8 @@ impl System {
             clients.push(free_address()?);
             peers.push((free_address()?, free_address()?));
         }
-        let plan = Plan { nodes, clients: &clients, peers: &peers, leasehold };
+        let access = access_control(leasehold, scratch)?;
+        let plan = Plan { nodes, clients: &clients, peers: &peers, leasehold, access: &access };
         let mut processes = Vec::new();
         for node in 0..nodes {
             let dir = scratch.sub(&format!("{}-{nodes}-{}", kind.name(), node + 1))?;
@@ -207,6 +210,8 @@ struct Plan<'a> {
     /// Two each: ZooKeeper needs one for elections.
     peers: &'a [(SocketAddr, SocketAddr)],
     leasehold: &'a Path,
+    /// Leasehold's configuration: who may do what.
+    access: &'a Path,
 }
 
 impl Plan<'_> {
@@ -219,6 +224,7 @@ impl Plan<'_> {
             Kind::Leasehold => {
                 command = Command::new(self.leasehold);
                 command.args(["serve", "--listen", &client.to_string(), "--data"]).arg(&data);
+                command.args(["--requests-per-second", "0", "--config"]).arg(self.access);
                 if self.nodes > 1 {
                     let peers: Vec<String> = self
                         .peers
@@ -285,6 +291,21 @@ impl Plan<'_> {
         std::fs::write(&path, text)?;
         Ok(path)
     }
+}
+
+/// One key and one rule for all nodes, made once; the key is what the clients show.
+fn access_control(leasehold: &Path, scratch: &Scratch) -> Result<PathBuf> {
+    let dir = scratch.sub("access")?;
+    let (keys, config) = (dir.join("keys.toml"), dir.join("leasehold.toml"));
+    if KEY.get().is_none() {
+        let mut make = Command::new(leasehold);
+        let made = make.args(["access", "key", "make", "--user", "bench", "--keys"]).arg(&keys).output()?;
+        ensure!(made.status.success(), "no access key: {}", String::from_utf8_lossy(&made.stderr));
+        KEY.get_or_init(|| String::from_utf8_lossy(&made.stdout).trim().to_owned());
+        let rule = "[[access.rule]]\nusers = [\"bench\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
+        std::fs::write(&config, format!("[access]\nkeys = {keys:?}\n\n{rule}"))?;
+    }
+    Ok(config)
 }
 
 /// A fresh data directory of PostgreSQL's and the command to serve it. It refuses to run as root, so root hands it

@@ -5,15 +5,22 @@
 //! Never: takes an unexpected status for success.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use memchr::memmem;
 
 use super::wire::Wire;
+use crate::load::fresh_name;
+
+/// The access key that every client shows, once there is one.
+pub(crate) static KEY: OnceLock<String> = OnceLock::new();
 
 /// A client and the claim it holds.
 pub(crate) struct Leasehold {
     wire: Wire,
-    host: String,
+    /// What every request has behind its target.
+    head: String,
     /// The path of the claim made last.
     path: String,
 }
@@ -21,26 +28,32 @@ pub(crate) struct Leasehold {
 impl Leasehold {
     /// Connects.
     pub(crate) async fn connect(addr: SocketAddr) -> Result<Self> {
-        Ok(Self { wire: Wire::connect(addr).await?, host: addr.to_string(), path: String::new() })
+        let key = KEY.get().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
+        let head = format!(" HTTP/1.1\r\nHost: {addr}\r\nContent-Type: application/json\r\n{key}");
+        Ok(Self { wire: Wire::connect(addr).await?, head, path: String::new() })
     }
 
     /// Claims `name`; with `wait`, the answer comes once the claim is active.
     pub(crate) async fn acquire(&mut self, name: &str, wait: bool) -> Result<()> {
         let target = if wait { "/v1/claims/?wait=60" } else { "/v1/claims/" };
-        let body = format!("{{\"resource\":\"{name}\",\"ttl\":600.0}}");
-        let answer = self.ask("POST", target, &body, 201).await?;
-        let head = String::from_utf8_lossy(&answer);
-        let location = header(&head, "location").context("a claim without Location")?;
+        let body = ["{\"resource\":\"", name, "\",\"ttl\":600.0}"];
+        // Asked again, it would be the same claim: what a careful client sends.
+        let answer = self.ask("POST", target, Some(&fresh_name()), &body, 201).await?;
+        let location =
+            header(&self.wire.input[..answer.head], "location").context("a claim without Location")?;
         let path = location.find("/v1/").context("an odd Location")?;
         self.path.clear();
         self.path.push_str(&location[path..]);
+        self.wire.take(answer.whole);
         Ok(())
     }
 
     /// Releases the claim made last.
     pub(crate) async fn release(&mut self) -> Result<()> {
         let path = std::mem::take(&mut self.path);
-        self.ask("PATCH", &path, "{\"status\":\"released\"}", 204).await.map(drop)
+        let answer = self.ask("PATCH", &path, None, &["{\"status\":\"released\"}"], 204).await?;
+        self.wire.take(answer.whole);
+        Ok(())
     }
 
     /// The id of the claim made last.
@@ -50,54 +63,83 @@ impl Leasehold {
 
     /// Renews one claim.
     pub(crate) async fn renew(&mut self, id: &str) -> Result<()> {
-        self.ask("PATCH", &format!("/v1/claims/{id}/"), "{\"ttl\":600.0}", 200).await.map(drop)
+        let path = ["/v1/claims/", id, "/"].concat();
+        let answer = self.ask("PATCH", &path, None, &["{\"ttl\":600.0}"], 200).await?;
+        self.wire.take(answer.whole);
+        Ok(())
     }
 
     /// Renews many claims in one request.
     pub(crate) async fn renew_many(&mut self, ids: &[String]) -> Result<()> {
-        let body = format!("{{\"ids\":[\"{}\"],\"ttl\":600.0}}", ids.join("\",\""));
-        self.ask("POST", "/v1/renewals", &body, 200).await.map(drop)
+        let ids_text = ids.join("\",\"");
+        let body = ["{\"ids\":[\"", &ids_text, "\"],\"ttl\":600.0}"];
+        let answer = self.ask("POST", "/v1/renewals", None, &body, 200).await?;
+        let renewed =
+            memmem::find_iter(&self.wire.input[answer.head..answer.whole], b"\"renewed\": true").count();
+        self.wire.take(answer.whole);
+        ensure!(renewed == ids.len(), "{renewed} of {} claims were renewed", ids.len());
+        Ok(())
     }
 
     /// The body of a page.
     pub(crate) async fn get(&mut self, path: &str) -> Result<String> {
-        let answer = self.ask("GET", path, "", 200).await?;
-        let text = String::from_utf8_lossy(&answer);
-        Ok(text.split_once("\r\n\r\n").context("an answer without a body")?.1.to_owned())
+        let answer = self.ask("GET", path, None, &[], 200).await?;
+        let body = String::from_utf8_lossy(&self.wire.input[answer.head..answer.whole]).into_owned();
+        self.wire.take(answer.whole);
+        Ok(body)
     }
 
-    async fn ask(&mut self, method: &str, path: &str, body: &str, expected: u16) -> Result<Vec<u8>> {
-        use std::io::Write as _;
-        write!(
-            self.wire.out,
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.host,
-            body.len()
-        )?;
+    /// Asks, and leaves the answer in the wire's input. Put together from pieces: this client shares the machine with
+    /// the service it measures.
+    async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        idempotency_key: Option<&str>,
+        body: &[&str],
+        expected: u16,
+    ) -> Result<Answer> {
+        let out = &mut self.wire.out;
+        let length = body.iter().map(|piece| piece.len()).sum::<usize>().to_string();
+        for piece in [method, " ", path, &self.head, "Content-Length: ", &length] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+        if let Some(key) = idempotency_key {
+            out.extend_from_slice(b"\r\nIdempotency-Key: ");
+            out.extend_from_slice(key.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n\r\n");
+        body.iter().for_each(|piece| out.extend_from_slice(piece.as_bytes()));
         self.wire.flush().await?;
-        let head_len = loop {
-            if let Some(at) = self.wire.input.windows(4).position(|four| four == b"\r\n\r\n") {
+        let head = loop {
+            if let Some(at) = memmem::find(&self.wire.input, b"\r\n\r\n") {
                 break at + 4;
             }
             self.wire.fill().await?;
         };
-        let head = std::str::from_utf8(&self.wire.input[..head_len])?;
-        let status: u16 = head.get(9..12).context("no status")?.parse()?;
-        let length: usize = header(head, "content-length").map_or(Ok(0), str::parse)?;
-        self.wire.need(head_len + length).await?;
-        let answer = self.wire.input[..head_len + length].to_vec();
-        self.wire.take(head_len + length);
+        let input = &self.wire.input[..head];
+        let status: u16 = std::str::from_utf8(input.get(9..12).context("no status")?)?.parse()?;
+        let length: usize = header(input, "content-length").map_or(Ok(0), str::parse)?;
+        let whole = head + length;
+        self.wire.need(whole).await?;
         if status != expected {
-            bail!("{method} {path}: {}", String::from_utf8_lossy(&answer));
+            bail!("{method} {path}: {}", String::from_utf8_lossy(&self.wire.input[..whole]));
         }
-        Ok(answer)
+        Ok(Answer { head, whole })
     }
 }
 
+/// How long an answer is: its head, and all of it.
+struct Answer {
+    head: usize,
+    whole: usize,
+}
+
 /// The value of a header, whatever its letters' case.
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().skip(1).take_while(|line| !line.is_empty()).find_map(|line| {
-        let (given, value) = line.split_once(':')?;
-        given.eq_ignore_ascii_case(name).then_some(value.trim())
+fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    head.split(|byte| *byte == b'\n').skip(1).find_map(|line| {
+        let value = line.get(name.len()..)?.strip_prefix(b":")?;
+        let named = line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
+        named.then(|| std::str::from_utf8(value).ok())?.map(str::trim)
     })
 }

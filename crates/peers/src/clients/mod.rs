@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail};
 
 pub(crate) use self::etcd::Etcd;
-pub(crate) use self::leasehold::Leasehold;
+pub(crate) use self::leasehold::{KEY, Leasehold};
 pub(crate) use self::zookeeper::ZooKeeper;
 
 /// A system, and which of its roads to a lock is taken.
