@@ -7,6 +7,7 @@
 //! - [`chaos`]    random faults on a cluster of real processes, under clients of all dialects (`make chaos`)
 //! - [`history`]  what clients asked and were told, and when
 //! - [`linear`]   whether all of that can have happened to one lock with a queue and growing tokens
+//! - [`cells`]    many clusters as queues with a rate, for docs/scaling.md
 //! - [`mutate`]   bytes that are almost right, for fuzzing
 //! - `sim`        a whole cluster in one thread, from one seed (`make sim`; behind the feature of that name)
 //! - [`random`]   numbers from a seed
@@ -14,6 +15,7 @@
 //!
 //! Nothing here is part of the service.
 
+pub mod cells;
 pub mod chaos;
 pub mod cluster;
 pub mod history;
