@@ -11,7 +11,7 @@
 use std::alloc::System;
 use std::fmt::Write;
 
-use leasehold_core::{Batch, ClaimId, Command, Guard, NewClaim, OnBusy, Stamp, Table, Target};
+use leasehold_core::{Batch, ClaimId, Command, Guard, Idempotency, NewClaim, OnBusy, Stamp, Table, Target};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -35,22 +35,23 @@ fn a_held_claim_takes_no_more_than_its_budget() {
     let scattered = |i| format!("tenant-{:03}/resource-{:014x}", i % 500, scatter(i) >> 8);
     let one_owner = |_| "owner-of-twenty-byte".to_string();
     let own_owner = |i| format!("owner-{i:014x}");
-    let cases: [(&str, Name<'_>, Name<'_>, f64); 3] = [
-        ("names in ascending order, one owner", &ascending, &one_owner, 174.0),
-        ("names in any order, one owner", &scattered, &one_owner, 176.0),
-        ("names in ascending order, an owner each", &ascending, &own_owner, 262.0),
+    let cases: [(&str, Name<'_>, Name<'_>, bool, f64); 4] = [
+        ("names in ascending order, one owner", &ascending, &one_owner, false, 174.0),
+        ("names in any order, one owner", &scattered, &one_owner, false, 176.0),
+        ("names in ascending order, an owner each", &ascending, &own_owner, false, 262.0),
+        ("the same with one owner, and idempotency keys", &ascending, &one_owner, true, 346.0),
     ];
     let mut within = true;
-    for (what, name, owner, budget) in cases {
+    for (what, name, owner, keyed, budget) in cases {
         let own = NAME_LEN + if owner(1) == owner(2) { 0 } else { OWNER_LEN };
-        let worst = worst_while_growing(name, owner) - own as f64;
+        let worst = worst_while_growing(name, owner, keyed) - own as f64;
         within &= worst <= 1.1 * budget;
         writeln!(
             report,
             "{what}: {worst:.1} bytes a claim beyond the caller's own at worst, budget {budget}"
         )
         .ok();
-        account(name, owner, &mut report);
+        account(name, owner, keyed, &mut report);
     }
     println!("{report}");
     assert!(within, "beyond a budget by more than a tenth:\n{report}");
@@ -58,12 +59,12 @@ fn a_held_claim_takes_no_more_than_its_budget() {
 
 type Name<'a> = &'a dyn Fn(u64) -> String;
 
-fn worst_while_growing(name: Name<'_>, owner: Name<'_>) -> f64 {
+fn worst_while_growing(name: Name<'_>, owner: Name<'_>, keyed: bool) -> f64 {
     let empty = allocated();
     let mut table = Table::default();
     let mut worst: f64 = 0.0;
     for first in (0..CLAIMS).step_by(STEP as usize) {
-        apply(&mut table, (first..first + STEP).map(|i| claim(i, name, owner)).collect());
+        apply(&mut table, (first..first + STEP).map(|i| claim(i, name, owner, keyed)).collect());
         let held = first + STEP;
         if held >= SMALLEST {
             worst = worst.max((allocated() - empty) / held as f64);
@@ -73,11 +74,11 @@ fn worst_while_growing(name: Name<'_>, owner: Name<'_>) -> f64 {
 }
 
 /// What each part takes in a full table: new, and with every claim renewed in another order.
-fn account(name: Name<'_>, owner: Name<'_>, report: &mut String) {
+fn account(name: Name<'_>, owner: Name<'_>, keyed: bool, report: &mut String) {
     for renewed in [false, true] {
         let mut table = Table::default();
         for first in (0..CLAIMS).step_by(STEP as usize) {
-            apply(&mut table, (first..first + STEP).map(|i| claim(i, name, owner)).collect());
+            apply(&mut table, (first..first + STEP).map(|i| claim(i, name, owner, keyed)).collect());
         }
         for i in (0..CLAIMS).filter(|_| renewed) {
             apply(&mut table, vec![renew(i * 7_919 % CLAIMS)]);
@@ -105,10 +106,13 @@ fn apply(table: &mut Table, commands: Vec<Command>) {
     table.apply(&Batch { stamp, commands });
 }
 
-fn claim(i: u64, name: Name<'_>, owner: Name<'_>) -> Command {
+fn claim(i: u64, name: Name<'_>, owner: Name<'_>, keyed: bool) -> Command {
     let (name, owner) = (name(i), owner(i));
-    debug_assert_eq!((name.len(), owner.len()), (NAME_LEN as usize, OWNER_LEN as usize));
-    Command::Claim(NewClaim::new(id(i), &name, &owner, Some(3_600_000_000), OnBusy::Queue))
+    assert_eq!((name.len(), owner.len()), (NAME_LEN as usize, OWNER_LEN as usize));
+    let mut new = NewClaim::new(id(i), &name, &owner, Some(3_600_000_000), OnBusy::Queue);
+    let key = u128::from(scatter(i + 7)) << 64 | u128::from(scatter(!i - 7));
+    new.idempotency = keyed.then_some(Idempotency { key, fingerprint: i });
+    Command::Claim(new)
 }
 
 fn renew(i: u64) -> Command {

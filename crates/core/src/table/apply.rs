@@ -83,7 +83,7 @@ impl Table {
             return Ok(self.existing(seq, events));
         }
         if let Some(idempotency) = &new.idempotency
-            && let Some(&seq) = self.by_key.get(&idempotency.key)
+            && let Some(seq) = self.find_key(idempotency.key)
         {
             let first = self.claims.at(seq);
             return match first.idempotency() {
@@ -111,7 +111,7 @@ impl Table {
         let seq = self.create(names, slot, new.ttl_us, new.data.as_ref());
         if let Some(idempotency) = new.idempotency {
             self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
-            self.by_key.insert(idempotency.key, seq);
+            self.index_key(idempotency.key, seq);
         }
         if holder.is_none() {
             self.grant(seq, Grant::AtOnce, events);

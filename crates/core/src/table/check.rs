@@ -113,12 +113,19 @@ impl Table {
 
     /// A key leads to the one claim that was made under it.
     fn check_keys(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
-        let key = |(seq, claim): (&u64, &&Record)| Some((claim.idempotency()?.key, *seq));
-        let expected: BTreeMap<u128, u64> = claims.iter().filter_map(key).collect();
-        let keys = claims.values().filter(|claim| claim.idempotency().is_some()).count();
-        match expected == self.by_key && expected.len() == keys {
+        let with_key = claims.iter().filter_map(|(seq, claim)| Some((seq, claim.idempotency()?.key)));
+        let mut count = 0;
+        for (seq, key) in with_key {
+            if self.find_key(key) != Some(*seq) {
+                return Err(format!("the idempotency key of {seq} leads elsewhere"));
+            }
+            count += 1;
+        }
+        match count == self.by_key.len() {
             true => Ok(()),
-            false => Err("the idempotency keys differ from the claims' keys".into()),
+            false => {
+                Err(format!("{count} claims have an idempotency key, {} are indexed", self.by_key.len()))
+            }
         }
     }
 

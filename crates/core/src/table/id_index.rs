@@ -1,6 +1,7 @@
-//! Claim id -> sequence number: look-ups only.
+//! Claim id -> sequence number, and idempotency key -> sequence number: look-ups only.
 //!
-//! In:    ids, and a function that tells the id of a sequence number. Out: sequence numbers.
+//! In:    ids, and a function that tells the id of a sequence number. Out: sequence numbers. Keys come as ids: both are
+//!        128 bits that look like chance. Who finds keys that share a bucket on purpose slows his own claims down.
 //! Never: iterates (its order is not part of the log), and never rehashes everything at once: it grows by one bucket
 //!        at a time, so that no command pays for a million others and no memory lies idle after a doubling.
 //!
@@ -37,6 +38,10 @@ impl IdIndex {
         let bucket = &self.buckets[self.bucket_of(id.bucket())];
         let candidates = bucket.iter().filter(|entry| *entry & !(PACKED_END - 1) == tag);
         candidates.map(|entry| entry & (PACKED_END - 1)).find(|seq| id_of(*seq) == id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn insert(&mut self, id: ClaimId, seq: u64, id_of: impl Fn(u64) -> ClaimId) {

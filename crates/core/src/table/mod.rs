@@ -59,7 +59,7 @@ pub struct Table {
     /// Claim id -> sequence number.
     by_id: IdIndex,
     /// Idempotency key -> sequence number.
-    by_key: BTreeMap<u128, u64>,
+    by_key: IdIndex,
     /// Resource name -> holder, queue and finished claims.
     resources: Resources,
     /// Owner -> number of live claims; also keeps one copy of each name.

@@ -56,7 +56,7 @@ impl Table {
         let live = !claim.status.is_final();
         let granted = claim.token > 0;
         let held = self.resources.at(slot).active().is_some();
-        let reused = |key| self.by_key.contains_key(key);
+        let reused = |key| self.find_key(key).is_some();
         match claim.status {
             _ if seq == 0 || seq >= self.claims.next_seq() => Err("has an impossible number"),
             _ if claim.version > self.last_version => Err("has a version from the future"),
@@ -68,7 +68,7 @@ impl Table {
             // One whose wait is over may have been passed over by a newer holder, until its turn to end comes.
             Status::Waiting if !held && !claim.is_due(self.clock.now_us) => Err("waits for nobody"),
             _ if self.find(claim.id).is_some() => Err("has another claim's id"),
-            _ if claim.idempotency.as_ref().is_some_and(|known| reused(&known.key)) => {
+            _ if claim.idempotency.as_ref().is_some_and(|known| reused(known.key)) => {
                 Err("has another claim's idempotency key")
             }
             _ => Ok(()),
@@ -220,10 +220,7 @@ impl Restorer {
         if claim.token > 0 {
             self.tokens.push(claim.token);
         }
-        let mut record = Record::pack(claim.clone(), slot);
-        if !claim.status.is_final() {
-            record.owner = table.count_live(&claim.resource, &claim.owner);
-        }
+        let live_owner = (!claim.status.is_final()).then(|| table.count_live(&claim.resource, &claim.owner));
         let entry = table.resources.at_mut(slot);
         match claim.status {
             Status::Active => entry.set_active(Some(seq)),
@@ -231,12 +228,17 @@ impl Restorer {
             _ => self.finished.push((claim.version, seq)),
         }
         self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
-        if let Some(idempotency) = record.idempotency() {
-            table.by_key.insert(idempotency.key, seq);
+        let (id, key) = (claim.id, claim.idempotency.as_ref().map(|known| known.key));
+        let mut record = Record::pack(claim, slot);
+        if let Some(owner) = live_owner {
+            record.owner = owner;
         }
         table.claims.put(page_number, record, page_len);
+        if let Some(key) = key {
+            table.index_key(key, seq);
+        }
         let claims = &table.claims;
-        table.by_id.insert(claim.id, seq, |seq| claims.at(seq).id);
+        table.by_id.insert(id, seq, |seq| claims.at(seq).id);
         Ok(())
     }
 

@@ -298,7 +298,7 @@ impl Table {
             let claim = self.claims.remove(seq);
             self.by_id.remove(claim.id, seq);
             if let Some(idempotency) = claim.idempotency() {
-                self.by_key.remove(&idempotency.key);
+                self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
             }
             let entry = self.resources.at_mut(claim.resource);
             entry.pop_finished();
@@ -313,6 +313,16 @@ impl Table {
 
     pub(super) fn find(&self, id: ClaimId) -> Option<u64> {
         self.by_id.find(id, |seq| self.claims.at(seq).id)
+    }
+
+    /// The claim that was made under this idempotency key.
+    pub(super) fn find_key(&self, key: u128) -> Option<u64> {
+        self.by_key.find(ClaimId::from_u128(key), |seq| key_of(self.claims.at(seq)))
+    }
+
+    pub(super) fn index_key(&mut self, key: u128, seq: u64) {
+        let claims = &self.claims;
+        self.by_key.insert(ClaimId::from_u128(key), seq, |seq| key_of(claims.at(seq)));
     }
 
     /// Changes a claim and keeps its deadline in the ordered set.
@@ -393,4 +403,9 @@ impl Table {
         let position = if waits { self.resources.at(claim.resource).position(seq) } else { None };
         View { position, claim: claim.unpack(self.shared_name(claim.resource)), now_us: self.clock.now_us }
     }
+}
+
+/// The idempotency key of a claim that has one, in the form in which the index takes it.
+fn key_of(claim: &Record) -> ClaimId {
+    ClaimId::from_u128(claim.idempotency().map_or(0, |known| known.key))
 }
