@@ -22,6 +22,11 @@ pub const TTL_US_MAX: u64 = 100 * 366 * 86_400 * 1_000_000;
 /// thousand waited longer than ten milliseconds while a million claims expired.
 pub const EXPIRIES_PER_ENTRY: usize = 200;
 
+/// How many waits that are over one entry ends beyond that, because a hand-over or a look at a queue meets them: a queue
+/// may be as long as the table allows, and all of it may be over at once. The rest is passed over, never granted
+/// anything, and ended by the next entries.
+pub const OVERDUE_WAITS_PER_ENTRY: usize = 200;
+
 /// How many claims one `Revoke` command ends at the most; its caller asks again until none is left.
 pub const REVOCATIONS_PER_COMMAND: usize = 500;
 
@@ -32,12 +37,12 @@ pub const LOCK_ALL_LEN_MAX: usize = 20_000;
 pub const FINISHED_MAX_DEFAULT: u64 = 100_000;
 
 /// Default for [`crate::Settings::queue_len_max`]: waiting claims on one resource. A queue member costs
-/// about 300 bytes, and a withdrawal moves at most this many eight-byte numbers.
+/// about 200 bytes, and a withdrawal moves at most this many eight-byte numbers.
 pub const QUEUE_LEN_MAX_DEFAULT: u64 = 100_000;
 
 /// Default for [`crate::Settings::claims_per_owner_max`] and
 /// [`crate::Settings::claims_per_namespace_max`]: as many as the whole table.
 pub const CLAIMS_PER_GROUP_MAX_DEFAULT: u64 = CLAIMS_MAX_DEFAULT;
 
-/// Default for [`crate::Settings::claims_max`]: held and waiting claims in the table, about 3 GB of memory.
+/// Default for [`crate::Settings::claims_max`]: held and waiting claims in the table, about 2.5 GB of memory.
 pub const CLAIMS_MAX_DEFAULT: u64 = 10_000_000;

@@ -70,7 +70,7 @@ pub enum Rejection {
     Waiting(Box<View>),
     /// 3: there is no such claim.
     Unknown(ClaimId),
-    /// 4: nobody holds the resource; its latest claim is this one.
+    /// 4: nobody holds the resource; the last that did, if it is remembered, is this one.
     NotHeld(Arc<str>, Option<Box<View>>),
     /// 5: the claim is over.
     Final(Box<View>),

@@ -60,11 +60,13 @@ fn a_command_allocates_no_more_than_its_budget() {
     assert!(found.iter().all(|row| row.0), "beyond a budget by more than a tenth:\n{}", all.join("\n"));
 }
 
-const CLAIM: Budget = Budget { allocations: 1.36, bytes: 558.0 };
-const RENEW: Budget = Budget { allocations: 1.0, bytes: 312.0 };
+// A renewal, a release and a hand-over make one copy of the resource's name each, which the outcome and the events
+// share: a name that lay ready for them would cost 42 bytes more for every held claim (see `memory.rs`).
+const CLAIM: Budget = Budget { allocations: 1.36, bytes: 555.0 };
+const RENEW: Budget = Budget { allocations: 2.0, bytes: 408.0 };
 const WAIT: Budget = Budget { allocations: 3.03, bytes: 573.0 };
-const HAND_OVER: Budget = Budget { allocations: 3.18, bytes: 523.0 };
-const RELEASE: Budget = Budget { allocations: 2.0, bytes: 368.0 };
+const HAND_OVER: Budget = Budget { allocations: 4.04, bytes: 646.0 };
+const RELEASE: Budget = Budget { allocations: 3.0, bytes: 496.0 };
 const STAMP: Stamp = Stamp { now_us: 1_000_000, wall_us: 1_700_000_000_000_000 };
 
 fn apply(table: &mut Table, commands: Vec<Command>) -> Applied {

@@ -29,11 +29,13 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Allocations for one request, from its first byte to the last of its answer, all threads.
+/// One of them, in all but a claim, copies the resource's name out of the table, which keeps it without an allocation
+/// of its own: 42 bytes less for every held claim.
 const CLAIM: f64 = 72.0;
-const RENEW: f64 = 63.5;
-const RENEW_MANY_PER_CLAIM: f64 = 3.7;
-const GET: f64 = 13.2;
-const RELEASE: f64 = 62.0;
+const RENEW: f64 = 64.5;
+const RENEW_MANY_PER_CLAIM: f64 = 4.5;
+const GET: f64 = 14.2;
+const RELEASE: f64 = 63.0;
 
 const BATCHES: usize = 8;
 const BATCH: usize = 50;

@@ -10,13 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::claim::{Claim, Status};
+use super::claim::Status;
 use super::claims::PAGE_BITS;
+use super::packed::Packed;
+use super::record::Record;
 use super::steps::Grant;
-use super::{Applied, Table, namespace_of};
+use super::{Applied, Table, ThisEntry, namespace_of};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
 use crate::event::{Event, EventKind};
-use crate::limits::{EXPIRIES_PER_ENTRY, REVOCATIONS_PER_COMMAND};
+use crate::limits::{EXPIRIES_PER_ENTRY, OVERDUE_WAITS_PER_ENTRY, REVOCATIONS_PER_COMMAND};
 use crate::name::{ClaimId, Stamp};
 use crate::outcome::{Outcome, Rejection};
 
@@ -37,6 +39,7 @@ impl Table {
         // A stamp never goes back; should a leader ever send one that does, time stands still instead.
         self.clock.now_us = self.clock.now_us.max(stamp.now_us);
         self.clock.wall_us = stamp.wall_us;
+        self.entry = ThisEntry { overdue_left: OVERDUE_WAITS_PER_ENTRY, ..ThisEntry::default() };
         self.expire_due(EXPIRIES_PER_ENTRY, &mut events);
         let outcomes = commands.map(|command| self.command(command, &mut events)).collect();
         self.forget_finished(2 * events.len() + 100);
@@ -80,10 +83,10 @@ impl Table {
             return Ok(self.existing(seq, events));
         }
         if let Some(idempotency) = &new.idempotency
-            && let Some(&seq) = self.by_key.get(&idempotency.key)
+            && let Some(seq) = self.find_key(idempotency.key)
         {
             let first = self.claims.at(seq);
-            return match &first.idempotency {
+            return match first.idempotency() {
                 Some(known) if known.fingerprint == idempotency.fingerprint => Ok(self.existing(seq, events)),
                 _ => Err(Rejection::KeyReused(first.id)),
             };
@@ -104,10 +107,11 @@ impl Table {
         self.check_table_room(1)?;
         self.check_namespace_room(&new.resource, 1)?;
         self.check_owner_room(&new.owner, 1)?;
-        let seq = self.create(new.id, &new.resource, &new.owner, new.ttl_us, new.data.as_ref());
+        let names = (new.id, &new.resource, &new.owner);
+        let seq = self.create(names, slot, new.ttl_us, new.data.as_ref());
         if let Some(idempotency) = new.idempotency {
-            self.claims.update(seq, |claim| claim.idempotency = Some(Arc::new(idempotency)));
-            self.by_key.insert(idempotency.key, seq);
+            self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
+            self.index_key(idempotency.key, seq);
         }
         if holder.is_none() {
             self.grant(seq, Grant::AtOnce, events);
@@ -130,15 +134,13 @@ impl Table {
             claim if claim.status == Status::Waiting => Err(Rejection::Waiting(Box::new(self.view(seq)))),
             claim => {
                 if claim.unpicked {
-                    let latest_us = claim.deadline_us;
                     self.last_version += 1;
                     let version = self.last_version;
                     self.update_deadline(seq, |claim| {
                         claim.unpicked = false;
-                        claim.version = version;
-                        claim.set_deadline(now_us, claim.ttl_us());
+                        claim.version = Packed::new(version);
                         // After the grace the ttl runs, seen or not.
-                        claim.deadline_us = claim.deadline_us.min(latest_us);
+                        claim.advance_deadline(now_us, claim.ttl_us());
                     });
                 }
                 Ok(Outcome::Active(Box::new(self.view(seq))))
@@ -166,13 +168,13 @@ impl Table {
                 claim.set_ttl(ttl_us);
             }
             if let Some(data) = data {
-                claim.data = Some(Arc::new(data.clone()));
+                claim.set_data(Some(Arc::new(data.clone())));
             }
             claim.unpicked = false;
             claim.renewals = claim.renewals.saturating_add(1);
             // Readers tell a renewal by a newer time, also when the wall clock stands still or was set back.
             claim.renewed_wall_us = clock.wall_us.max(claim.renewed_wall_us + 1);
-            claim.version = version;
+            claim.version = Packed::new(version);
             claim.set_deadline(clock.now_us, claim.ttl_us());
         });
         self.report(seq, EventKind::Renewed, events);
@@ -194,11 +196,11 @@ impl Table {
             return Err(Rejection::Waiting(Box::new(self.view(seq))));
         }
         if purge_data {
-            self.claims.update(seq, |claim| claim.data = None);
+            self.claims.update(seq, |claim| claim.set_data(None));
         }
         self.end(seq, ending.into(), self.clock.now_us, reason, events);
         let view = self.view(seq);
-        self.promote(self.claims.at(seq).resource_slot, events);
+        self.promote(self.claims.at(seq).resource, events);
         Ok(Outcome::Finished(Box::new(view)))
     }
 
@@ -221,7 +223,8 @@ impl Table {
             return Outcome::LockedNone { index, rejection };
         }
         let grant = |(id, resource): &(ClaimId, Arc<str>)| {
-            let seq = self.create(*id, resource, owner, ttl_us, data);
+            let slot = self.resources.find(resource);
+            let seq = self.create((*id, resource, owner), slot, ttl_us, data);
             self.grant(seq, Grant::AtOnce, events);
             self.view(seq)
         };
@@ -303,8 +306,8 @@ impl Table {
         if let Some(seq) = holder.filter(|seq| *seq < before && waiting_left == 0 && *left > 0) {
             *left -= 1;
             count += self.revoke_one(seq, reason, events);
-            self.promote(slot, events);
         }
+        self.promote(slot, events);
         self.settle(slot, events);
         count
     }
@@ -317,7 +320,8 @@ impl Table {
             return 1;
         }
         let status = if claim.status == Status::Active { Status::Expired } else { Status::Withdrawn };
-        self.end(seq, status, claim.deadline_us, None, events);
+        let ended_us = claim.deadline_us().unwrap_or(self.clock.now_us);
+        self.end(seq, status, ended_us, None, events);
         0
     }
 
@@ -326,10 +330,10 @@ impl Table {
         let pages = self.claims.pages_from(0).take_while(|(number, _)| number << PAGE_BITS < before);
         let with_live = pages.filter(|(_, page)| page.counts[0] + page.counts[1] > 0);
         let claims = with_live.flat_map(|(number, page)| {
-            let old = move |claim: &&Claim| (number << PAGE_BITS | u64::from(claim.slot)) < before;
+            let old = move |claim: &&Record| (number << PAGE_BITS | u64::from(claim.slot)) < before;
             page.claims.iter().filter(|claim| !claim.status.is_final()).filter(old)
         });
-        claims.take(max).map(|claim| claim.resource.clone()).collect()
+        claims.take(max).map(|claim| self.resources.name(claim.resource).into()).collect()
     }
 
     fn configure(&mut self, settings: &Settings) -> Outcome {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::claim::{Claim, Status};
+use super::claim::Status;
 use super::claims::PAGE_BITS;
+use super::record::Record;
 use super::{Table, namespace_of};
 
 impl Table {
@@ -23,7 +24,7 @@ impl Table {
         self.check_finished(&claims)
     }
 
-    fn all_claims(&self) -> BTreeMap<u64, &Claim> {
+    fn all_claims(&self) -> BTreeMap<u64, &Record> {
         let pages = self.claims.pages_from(0);
         pages
             .flat_map(|(number, page)| {
@@ -32,28 +33,32 @@ impl Table {
             .collect()
     }
 
-    /// One active claim a resource; nobody waits for a free one; queues in order of arrival; tokens are unique
+    /// One active claim a resource; nobody waits for a free one whose wait is not over; queues in order of arrival; tokens are unique
     /// and not ahead of the counter.
-    fn check_holders_and_queues(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
-        let mut holders: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
+    fn check_holders_and_queues(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
+        let mut holders: BTreeMap<&str, u64> = BTreeMap::new();
         let mut tokens = BTreeSet::new();
         for (seq, claim) in claims {
-            let entry = self.resources.get(&claim.resource).ok_or("a claim's resource is unknown")?;
-            if self.resources.find(&claim.resource) != Some(claim.resource_slot) {
-                return Err(format!("{} looks for its resource in a wrong place", claim.id));
+            let (name, entry) = (self.resources.name(claim.resource), self.resources.at(claim.resource));
+            if self.resources.find(name) != Some(claim.resource) {
+                return Err(format!("{} looks for its resource {name} in a wrong place", claim.id));
             }
-            if claim.token > self.last_token || (claim.token > 0 && !tokens.insert(claim.token)) {
-                return Err(format!("token {} repeats or is ahead of the counter", claim.token));
+            let token = claim.token.get();
+            if token > self.last_token || (token > 0 && !tokens.insert(token)) {
+                return Err(format!("token {token} repeats or is ahead of the counter"));
             }
             match claim.status {
-                Status::Active if holders.insert(&claim.resource, *seq).is_some() => {
-                    return Err(format!("two active claims on {}", claim.resource));
+                Status::Active if holders.insert(name, *seq).is_some() => {
+                    return Err(format!("two active claims on {name}"));
                 }
                 Status::Active if entry.active() != Some(*seq) => {
-                    return Err(format!("{} does not know its holder {seq}", claim.resource));
+                    return Err(format!("{name} does not know its holder {seq}"));
                 }
-                Status::Waiting if entry.position(*seq).is_none() || entry.active().is_none() => {
-                    return Err(format!("{seq} waits for {} without a place or a holder", claim.resource));
+                Status::Waiting if entry.position(*seq).is_none() => {
+                    return Err(format!("{seq} waits for {name} without a place"));
+                }
+                Status::Waiting if entry.active().is_none() && !claim.is_due(self.clock.now_us) => {
+                    return Err(format!("{seq} waits for {name}, which nobody holds"));
                 }
                 _ if self.find(claim.id) != Some(*seq) => return Err(format!("{} is not indexed", claim.id)),
                 _ => {}
@@ -72,11 +77,11 @@ impl Table {
         Ok(())
     }
 
-    fn check_deadlines(&self, claims: &BTreeMap<u64, &Claim>, expiry_backlog: bool) -> Result<(), String> {
+    fn check_deadlines(&self, claims: &BTreeMap<u64, &Record>, expiry_backlog: bool) -> Result<(), String> {
         let live = claims.iter().filter(|(_, claim)| !claim.status.is_final());
         let expected: BTreeSet<(u64, u64)> =
             live.filter_map(|(seq, claim)| Some((claim.deadline_us()?, *seq))).collect();
-        if expected != self.deadlines {
+        if !expected.into_iter().eq(self.deadlines.iter()) {
             return Err("the set of deadlines differs from the claims' deadlines".into());
         }
         match self.earliest_deadline_us() {
@@ -87,12 +92,12 @@ impl Table {
         }
     }
 
-    fn check_counts(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+    fn check_counts(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
         let mut owners: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let mut namespaces: BTreeMap<Box<str>, u64> = BTreeMap::new();
         for claim in claims.values().filter(|claim| !claim.status.is_final()) {
             *owners.entry(claim.owner.clone()).or_default() += 1;
-            *namespaces.entry(namespace_of(&claim.resource).into()).or_default() += 1;
+            *namespaces.entry(namespace_of(self.resources.name(claim.resource)).into()).or_default() += 1;
         }
         if owners != self.owners || namespaces != self.namespaces {
             return Err("live claims are miscounted by owner or namespace".into());
@@ -107,25 +112,32 @@ impl Table {
     }
 
     /// A key leads to the one claim that was made under it.
-    fn check_keys(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
-        let key = |(seq, claim): (&u64, &&Claim)| Some((claim.idempotency.as_ref()?.key, *seq));
-        let expected: BTreeMap<u128, u64> = claims.iter().filter_map(key).collect();
-        let keys = claims.values().filter(|claim| claim.idempotency.is_some()).count();
-        match expected == self.by_key && expected.len() == keys {
+    fn check_keys(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
+        let with_key = claims.iter().filter_map(|(seq, claim)| Some((seq, claim.idempotency()?.key)));
+        let mut count = 0;
+        for (seq, key) in with_key {
+            if self.find_key(key) != Some(*seq) {
+                return Err(format!("the idempotency key of {seq} leads elsewhere"));
+            }
+            count += 1;
+        }
+        match count == self.by_key.len() {
             true => Ok(()),
-            false => Err("the idempotency keys differ from the claims' keys".into()),
+            false => {
+                Err(format!("{count} claims have an idempotency key, {} are indexed", self.by_key.len()))
+            }
         }
     }
 
     /// Final claims have an end and stand in its order, also within their resource; live ones have none.
-    fn check_finished(&self, claims: &BTreeMap<u64, &Claim>) -> Result<(), String> {
+    fn check_finished(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
         let mut finished: Vec<(u64, u64)> = Vec::new();
         for (seq, claim) in claims {
-            if claim.status.is_final() != claim.end.is_some() {
+            if claim.status.is_final() != claim.end().is_some() {
                 return Err(format!("{} is {} but its end says otherwise", claim.id, claim.status));
             }
             if claim.status.is_final() {
-                finished.push((claim.version, *seq));
+                finished.push((claim.version.get(), *seq));
             }
         }
         finished.sort_unstable();
@@ -134,11 +146,16 @@ impl Table {
         }
         let mut by_resource: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (_, seq) in finished {
-            by_resource.entry(&claims[&seq].resource).or_default().push(seq);
+            by_resource.entry(self.resources.name(claims[&seq].resource)).or_default().push(seq);
         }
         for (name, entry) in self.resources.range(Bound::Unbounded) {
-            if !entry.finished().eq(by_resource.remove(&**name).unwrap_or_default()) {
+            let expected = by_resource.remove(name).unwrap_or_default();
+            if !entry.finished().eq(expected.iter().copied()) {
                 return Err(format!("the finished claims of {name} are not in order of their ends"));
+            }
+            let held = expected.into_iter().rev().find(|seq| claims[seq].was_granted());
+            if entry.last_holder() != held {
+                return Err(format!("{name} names a wrong last holder"));
             }
         }
         Ok(())

@@ -1,20 +1,19 @@
 //! One claim: a request to hold a resource, from its queue to its final status.
 //!
-//! In:    made and changed by `apply.rs` and `steps.rs` alone. Out: cloned into views for callers.
-//! Never: larger than it must be: a million of them are held at a time. What only finished claims
-//!        have stands behind a pointer.
+//! In:    unpacked from a [`Record`](super::record::Record), as the table keeps it, or read from a snapshot.
+//! Out:   views for callers, and the claims of a snapshot, field by field in this order.
+//! Never: kept in the table: a record takes half the room.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::resource::Slot;
 use crate::command::{Data, Ending, Idempotency};
 use crate::name::ClaimId;
 
 /// Stands for "no ttl" and "no deadline" in the packed fields of a claim.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// Where a claim is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,7 +119,7 @@ pub struct Claim {
     /// Under which key a retried request finds it.
     pub idempotency: Option<Arc<Idempotency>>,
     /// How it ended.
-    pub end: Option<Arc<End>>,
+    pub end: Option<End>,
     /// How often it was renewed.
     pub renewals: u32,
     /// Where it is.
@@ -129,9 +128,6 @@ pub struct Claim {
     pub unpicked: bool,
     /// Its place in its page; page and slot make the sequence number.
     pub(super) slot: u8,
-    /// Where its resource stands; means nothing outside of the table.
-    #[serde(skip)]
-    pub(super) resource_slot: Slot,
 }
 
 /// How a claim ended.
@@ -180,25 +176,5 @@ impl Claim {
     /// Whether its deadline has come.
     pub fn is_due(&self, now_us: u64) -> bool {
         !self.status.is_final() && self.deadline_us <= now_us
-    }
-
-    pub(super) fn set_ttl(&mut self, ttl_us: Option<u64>) {
-        self.ttl_us = ttl_us.unwrap_or(NEVER);
-    }
-
-    /// The instant that lies `after_us` behind `now_us`. At least a microsecond: a claim with a ttl of zero
-    /// is active at the instant of its grant and over at the next.
-    pub(super) fn set_deadline(&mut self, now_us: u64, after_us: Option<u64>) {
-        self.deadline_us = after_us.map_or(NEVER, |after| now_us.saturating_add(after.max(1)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_stays_small() {
-        assert!(size_of::<Claim>() <= 160, "{} bytes", size_of::<Claim>());
     }
 }

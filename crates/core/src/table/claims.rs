@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::claim::{Claim, Status};
+use super::claim::Status;
+use super::record::Record;
 
 /// How many of a sequence number's bits are the place in its page.
 pub(super) const PAGE_BITS: u32 = 6;
@@ -25,7 +26,7 @@ const SHELF_LEN: usize = 1 << SHELF_BITS;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Page {
     /// Sorted by slot. Dense while the claims are new; finished ones leave.
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Vec<Record>,
     /// How many of them are in each status, so that lists skip whole pages.
     pub(super) counts: [u8; Status::ALL.len()],
 }
@@ -101,7 +102,7 @@ impl Claims {
     }
 
     /// Adds a claim under the next sequence number.
-    pub(super) fn insert(&mut self, mut claim: Claim) -> u64 {
+    pub(super) fn insert(&mut self, mut claim: Record) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         claim.slot = slot_of(seq);
@@ -111,7 +112,7 @@ impl Claims {
 
     /// Adds a claim whose slot is already set, as a snapshot brings it: in ascending order. Its page will have
     /// `page_len` claims: one that lost most of its own long ago stays small.
-    pub(super) fn put(&mut self, page_number: u64, claim: Claim, page_len: usize) {
+    pub(super) fn put(&mut self, page_number: u64, claim: Record, page_len: usize) {
         self.len += 1;
         self.counts[claim.status as usize] += 1;
         let shelf = Arc::make_mut(self.shelves.entry(page_number >> SHELF_BITS).or_default());
@@ -127,19 +128,19 @@ impl Claims {
         page.claims.push(claim);
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<&Claim> {
+    pub(super) fn get(&self, seq: u64) -> Option<&Record> {
         let number = seq >> PAGE_BITS;
         let page = self.shelves.get(&(number >> SHELF_BITS))?.pages[place_on_shelf(number)].as_ref()?;
         page.find(seq).map(|place| &page.claims[place])
     }
 
     /// The claim with this number, which the caller took from an index.
-    pub(super) fn at(&self, seq: u64) -> &Claim {
+    pub(super) fn at(&self, seq: u64) -> &Record {
         self.get(seq).expect("an index names a claim that exists")
     }
 
     /// Changes a claim, and keeps the counts by status.
-    pub(super) fn update(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) -> &Claim {
+    pub(super) fn update(&mut self, seq: u64, change: impl FnOnce(&mut Record)) -> &Record {
         let number = seq >> PAGE_BITS;
         let shelf =
             self.shelves.get_mut(&(number >> SHELF_BITS)).expect("an index names a shelf that exists");
@@ -159,7 +160,7 @@ impl Claims {
         claim
     }
 
-    pub(super) fn remove(&mut self, seq: u64) -> Claim {
+    pub(super) fn remove(&mut self, seq: u64) -> Record {
         let number = seq >> PAGE_BITS;
         let shelf_number = number >> SHELF_BITS;
         let shelf = self.shelves.get_mut(&shelf_number).expect("an index names a shelf that exists");

@@ -1,58 +1,133 @@
-//! Claim id -> sequence number: look-ups only.
+//! Claim id -> sequence number, and idempotency key -> sequence number: look-ups only.
 //!
-//! In:    ids, and a function that tells the id of a sequence number. Out: sequence numbers.
-//! Never: iterates (its order is not part of the log), and never rehashes everything at once: it is cut into
-//!        parts that grow one by one, so that no command pays for a million others.
+//! In:    ids, and a function that tells the id of a sequence number. Out: sequence numbers. Keys come as ids: both are
+//!        128 bits that look like chance. Who finds keys that share a bucket on purpose slows his own claims down.
+//! Never: iterates (its order is not part of the log), and never rehashes everything at once: it grows by one bucket
+//!        at a time, so that no command pays for a million others and no memory lies idle after a doubling.
+//!
+//! Linear hashing: with `n` buckets, an id belongs into the bucket that the low bits of its hash name; buckets that
+//! do not exist yet are still one with the bucket without the highest of these bits. When the buckets are full on
+//! average, number `n` is made by splitting that one.
 
-use hashbrown::HashTable;
-
+use super::packed::{PACKED_END, Packed};
 use crate::name::ClaimId;
 
-/// To grow, a part looks all of its claims up: with a million claims, 250 of them, a fraction of a millisecond.
-const PARTS: usize = 4096;
+/// Claims in a bucket, on average: few enough to be looked through in no time, many enough to be cheap.
+const LOAD: usize = 24;
+/// A bucket grows by so much at a time.
+const GROWTH: usize = 8;
 
 /// Sequence numbers by claim id. The ids themselves are in the claims.
 #[derive(Debug)]
 pub(super) struct IdIndex {
-    parts: Box<[HashTable<u64>]>,
+    /// Of each claim its number, and above it sixteen bits of its hash: all others are passed over without a look.
+    buckets: Vec<Vec<u64>>,
+    len: usize,
 }
 
 impl Default for IdIndex {
     fn default() -> Self {
-        Self { parts: (0..PARTS).map(|_| HashTable::new()).collect() }
+        Self { buckets: vec![Vec::new()], len: 0 }
     }
 }
 
 impl IdIndex {
     /// The number of the claim with this id, where `id_of` tells the id of a number.
     pub(super) fn find(&self, id: ClaimId, id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
-        let hash = id.bucket();
-        self.parts[part_of(hash)].find(hash, |seq| id_of(*seq) == id).copied()
+        let tag = tag_of(id.bucket());
+        let bucket = &self.buckets[self.bucket_of(id.bucket())];
+        let candidates = bucket.iter().filter(|entry| *entry & !(PACKED_END - 1) == tag);
+        candidates.map(|entry| entry & (PACKED_END - 1)).find(|seq| id_of(*seq) == id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn insert(&mut self, id: ClaimId, seq: u64, id_of: impl Fn(u64) -> ClaimId) {
-        let hash = id.bucket();
-        self.parts[part_of(hash)].insert_unique(hash, seq, |seq| id_of(*seq).bucket());
+        let at = self.bucket_of(id.bucket());
+        push(&mut self.buckets[at], tag_of(id.bucket()) | Packed::new(seq).get());
+        self.len += 1;
+        if self.len > self.buckets.len() * LOAD {
+            self.split(id_of);
+        }
     }
 
-    /// Makes room for so many claims in all.
+    /// Adds one bucket, and moves into it what belongs there from now on.
+    fn split(&mut self, id_of: impl Fn(u64) -> ClaimId) {
+        let new = self.buckets.len();
+        let old = new & !(1 << new.ilog2());
+        self.buckets.push(Vec::new());
+        let mut stay = std::mem::take(&mut self.buckets[old]);
+        let mut moved = Vec::with_capacity(stay.len() / 2 + GROWTH);
+        stay.retain(|entry| {
+            let stays = self.bucket_of(id_of(entry & (PACKED_END - 1)).bucket()) == old;
+            if !stays {
+                push(&mut moved, *entry);
+            }
+            stays
+        });
+        stay.shrink_to(stay.len() + GROWTH / 2);
+        self.buckets[old] = stay;
+        self.buckets[new] = moved;
+    }
+
+    /// Makes as many buckets as so many claims need, while it is empty.
     pub(super) fn reserve(&mut self, count: usize) {
-        // They spread at random: a little more than their share leaves few parts to grow.
-        let share = count / PARTS;
-        for part in &mut self.parts[..] {
-            part.reserve(share + share / 8, |_| unreachable!("an empty part moves nothing"));
-        }
+        self.buckets.resize((count / LOAD).max(1), Vec::new());
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
-        let hash = id.bucket();
-        if let Ok(entry) = self.parts[part_of(hash)].find_entry(hash, |candidate| *candidate == seq) {
-            entry.remove();
+        let at = self.bucket_of(id.bucket());
+        let bucket = &mut self.buckets[at];
+        if let Some(place) = bucket.iter().position(|entry| entry & (PACKED_END - 1) == seq) {
+            bucket.swap_remove(place);
+            self.len -= 1;
+            if bucket.len() + 2 * GROWTH <= bucket.capacity() {
+                bucket.shrink_to(bucket.len() + GROWTH / 2);
+            }
         }
+    }
+
+    fn bucket_of(&self, hash: u64) -> usize {
+        let (len, hash) = (self.buckets.len(), hash as usize);
+        let mask = len.next_power_of_two() - 1;
+        let place = hash & mask;
+        if place < len { place } else { hash & (mask >> 1) }
     }
 }
 
-/// Bits that the hash table itself uses last: it takes its buckets from the low end and its tags from the top.
-fn part_of(hash: u64) -> usize {
-    (hash >> 40) as usize % PARTS
+/// Bits that choose no bucket until there are as many as 2^48.
+fn tag_of(hash: u64) -> u64 {
+    hash & !(PACKED_END - 1)
+}
+
+fn push(bucket: &mut Vec<u64>, entry: u64) {
+    if bucket.len() == bucket.capacity() {
+        bucket.reserve_exact(GROWTH);
+    }
+    bucket.push(entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids that differ in few bits, as tests have them, and ids that differ in all.
+    #[test]
+    fn every_claim_is_found_until_it_is_removed() {
+        let scattered = |seq: u64| ClaimId::from_u128(u128::from(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let counted = |seq: u64| ClaimId::from_u128(u128::from(seq));
+        for id_of in [scattered, counted] {
+            let mut index = IdIndex::default();
+            for seq in 1..5_000 {
+                index.insert(id_of(seq), seq, id_of);
+                assert_eq!(index.find(id_of(seq), id_of), Some(seq));
+                assert_eq!(index.find(id_of(seq + 1), id_of), None);
+            }
+            assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of) == Some(seq)));
+            (1..5_000).step_by(2).for_each(|seq| index.remove(id_of(seq), seq));
+            assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of).is_some() == (seq % 2 == 0)));
+        }
+    }
 }

@@ -4,31 +4,38 @@
 //! Out:   [`Applied`]: one outcome a command, and the events in the order in which things happened.
 //! Never: reads a clock, draws randomness, does I/O, iterates a hash map.
 //!
-//! What is state and what is derived: the claims (by sequence number, in copy-on-write pages) and a few
-//! counters are the state; they alone are in a snapshot. Every index beside them (by id, by key, by resource,
+//! What is state and what is derived: the claims (by sequence number, in copy-on-write pages), the names of their
+//! resources and a few counters are the state; they alone are in a snapshot. Every index beside them (by id, by key, by resource,
 //! by deadline, finished in order) is derived and rebuilt when a snapshot is loaded.
 
 mod apply;
 mod check;
 mod claim;
 mod claims;
+mod deadlines;
+mod dismantle;
 mod id_index;
+mod name_index;
+mod names;
+mod packed;
 #[cfg(feature = "planted")]
 mod planted;
 mod query;
+mod record;
 mod resource;
 mod snapshot;
 mod steps;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use claim::{Claim, End, Status};
 use claims::Claims;
+use deadlines::Deadlines;
 use id_index::IdIndex;
 pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
-use resource::Resources;
+use resource::{Resources, Slot};
 pub use snapshot::{Frozen, RestoreError, Restorer, SNAPSHOT_FORMAT};
 
 use crate::command::Settings;
@@ -52,7 +59,7 @@ pub struct Table {
     /// Claim id -> sequence number.
     by_id: IdIndex,
     /// Idempotency key -> sequence number.
-    by_key: BTreeMap<u128, u64>,
+    by_key: IdIndex,
     /// Resource name -> holder, queue and finished claims.
     resources: Resources,
     /// Owner -> number of live claims; also keeps one copy of each name.
@@ -60,12 +67,28 @@ pub struct Table {
     /// Namespace -> number of live claims.
     namespaces: BTreeMap<Box<str>, u64>,
     /// (deadline, sequence number) of every live claim that has a deadline.
-    deadlines: BTreeSet<(u64, u64)>,
+    deadlines: Deadlines,
     /// Sequence numbers of finished claims, oldest end first.
     finished: VecDeque<u64>,
+    /// The name that events and views named last: those of one command share its copy.
+    last_name: Option<(Slot, Arc<str>)>,
+    /// What holds only while one entry is applied.
+    entry: ThisEntry,
     /// Bugs that are switched on.
     #[cfg(feature = "planted")]
     planted: planted::Planted,
+}
+
+/// How far an entry has come with waits that are over. The clock stands still within it: what is over stays over, and
+/// what is not does not become so.
+#[derive(Debug, Default)]
+struct ThisEntry {
+    /// So many more it may end.
+    overdue_left: usize,
+    /// In this queue, all claims before this number are over, and stay for later entries.
+    passed: Option<(Slot, u64)>,
+    /// In this queue nothing is over.
+    settled: Option<Slot>,
 }
 
 /// What one batch did.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Status};
 use super::claims::PAGE_BITS;
-use super::resource::Resource;
+use super::record::Record;
+use super::resource::{Resource, Slot};
 use super::{Table, namespace_of};
 use crate::command::Settings;
 use crate::name::{ClaimId, Stamp};
@@ -67,7 +68,8 @@ impl ListPage {
 }
 
 impl ListFilter {
-    fn matches(&self, claim: &Claim, now_us: u64) -> bool {
+    /// Whether a claim matches everything but the resource: whoever wants those of one walks through no others.
+    fn matches(&self, claim: &Record, now_us: u64) -> bool {
         let within = |value: Option<u64>, bounds: (Option<u64>, Option<u64>)| match (value, bounds) {
             (_, (None, None)) => true,
             (None, _) => false,
@@ -77,9 +79,8 @@ impl ListFilter {
         };
         let active = claim.status == Status::Active;
         self.status.is_none_or(|status| status == claim.status)
-            && self.resource.as_ref().is_none_or(|resource| *resource == claim.resource)
             && within(claim.ttl_us().filter(|_| active), self.ttl_us)
-            && within(Some(claim.created_wall_us), self.created_wall_us)
+            && within(Some(claim.created_wall_us()), self.created_wall_us)
             && within(claim.held_us(now_us), self.active_us)
             && within(Some(claim.waited_us(now_us)), self.waiting_us)
     }
@@ -91,8 +92,8 @@ impl ListFilter {
     }
 }
 
-/// Which claims a reader may see; `None`: all of them.
-pub type Sight<'a> = Option<&'a dyn Fn(&Claim) -> bool>;
+/// Which claims a reader may see, by resource and owner; `None`: all of them.
+pub type Sight<'a> = Option<&'a dyn Fn(&str, &str) -> bool>;
 
 /// What one call of a list looks for.
 struct Wanted<'a> {
@@ -101,9 +102,11 @@ struct Wanted<'a> {
     now_us: u64,
 }
 
-impl Wanted<'_> {
-    fn matches(&self, claim: &Claim) -> bool {
-        self.filter.matches(claim, self.now_us) && self.sees.is_none_or(|sees| sees(claim))
+impl Table {
+    fn is_wanted(&self, claim: &Record, wanted: &Wanted<'_>) -> bool {
+        let sees =
+            |sees: &dyn Fn(&str, &str) -> bool| sees(self.resources.name(claim.resource), &claim.owner);
+        wanted.filter.matches(claim, wanted.now_us) && wanted.sees.is_none_or(sees)
     }
 }
 
@@ -150,7 +153,7 @@ impl Table {
 
     /// The earliest instant at which something ends by itself.
     pub fn earliest_deadline_us(&self) -> Option<u64> {
-        self.deadlines.first().map(|(deadline_us, _)| *deadline_us)
+        self.deadlines.first().map(|(deadline_us, _)| deadline_us)
     }
 
     /// A claim by its id, as of `now_us`.
@@ -186,14 +189,14 @@ impl Table {
         &'a self,
         prefix: &'a str,
         after: Option<&'a str>,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Resource)> {
+    ) -> impl Iterator<Item = (&'a str, &'a Resource)> {
         let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
         self.resources.range(start).take_while(move |(name, _)| name.starts_with(prefix))
     }
 
-    pub(super) fn latest_finished(&self, resource: &str) -> Option<View> {
-        let seq = self.resources.get(resource)?.finished().next_back()?;
-        Some(self.view(seq))
+    /// The claim that held a resource last, of those that are over.
+    pub(super) fn last_holder(&self, slot: Option<Slot>) -> Option<View> {
+        self.resources.at(slot?).last_holder().map(|seq| self.view(seq))
     }
 
     /// Goes on filling `page` for about `budget` claims; call again until it is done.
@@ -242,7 +245,7 @@ impl Table {
         }
         seqs.sort_unstable();
         for seq in seqs {
-            if looked_for.matches(self.claims.at(seq)) && !page.take(|| self.view_at(seq, now_us)) {
+            if self.is_wanted(self.claims.at(seq), looked_for) && !page.take(|| self.view_at(seq, now_us)) {
                 return;
             }
         }
@@ -270,7 +273,7 @@ impl Table {
             left = left.saturating_sub(claims.claims.len());
             for claim in &claims.claims {
                 let seq = number << PAGE_BITS | u64::from(claim.slot);
-                if wanted.matches(claim) && !page.take(|| self.view_at(seq, now_us)) {
+                if self.is_wanted(claim, wanted) && !page.take(|| self.view_at(seq, now_us)) {
                     return;
                 }
             }

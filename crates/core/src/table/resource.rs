@@ -6,10 +6,11 @@
 //! Most resources have a holder and nothing else, so the rest stands behind a pointer. To find one among a million
 //! by its name costs a microsecond of cache misses, so a claim knows where its resource stands.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
+
+use super::name_index::NameIndex;
+use super::names::Names;
 
 /// So many resources stand together: growing moves none of them.
 const PART_LEN: usize = 1024;
@@ -18,11 +19,22 @@ const PART_LEN: usize = 1024;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Slot(u32);
 
+impl Slot {
+    pub(super) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// All resources.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
+    names: Names,
     /// Ordered, so that a prefix is a range.
-    names: BTreeMap<Arc<str>, Slot>,
+    by_name: NameIndex,
     parts: Vec<Vec<Resource>>,
     /// Where nothing stands any more.
     free: Vec<Slot>,
@@ -30,34 +42,43 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn len(&self) -> usize {
-        self.names.len()
+        let room = self.parts.last().map_or(0, |last| (self.parts.len() - 1) * PART_LEN + last.len());
+        room - self.free.len()
+    }
+
+    /// A copy of all names, which shares their pages.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Where the resource with this name stands.
     pub(super) fn find(&self, name: &str) -> Option<Slot> {
-        self.names.get(name).copied()
+        self.by_name.find(name, &self.names)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Resource> {
         self.find(name).map(|slot| self.at(slot))
     }
 
+    pub(super) fn name(&self, slot: Slot) -> &str {
+        self.names.get(slot)
+    }
+
     pub(super) fn at(&self, slot: Slot) -> &Resource {
-        let slot = slot.0 as usize;
-        &self.parts[slot / PART_LEN][slot % PART_LEN]
+        &self.parts[slot.index() / PART_LEN][slot.index() % PART_LEN]
     }
 
     pub(super) fn at_mut(&mut self, slot: Slot) -> &mut Resource {
-        let slot = slot.0 as usize;
-        &mut self.parts[slot / PART_LEN][slot % PART_LEN]
+        &mut self.parts[slot.index() / PART_LEN][slot.index() % PART_LEN]
     }
 
-    /// Finds or makes a resource; gives back the one copy of its name, too.
-    pub(super) fn obtain(&mut self, name: &Arc<str>) -> (Slot, Arc<str>) {
-        let entry = match self.names.entry(name.clone()) {
-            Entry::Occupied(entry) => return (*entry.get(), entry.key().clone()),
-            Entry::Vacant(entry) => entry,
-        };
+    /// Finds or makes a resource.
+    pub(super) fn obtain(&mut self, name: &str) -> Slot {
+        self.find(name).unwrap_or_else(|| self.make(name))
+    }
+
+    /// Makes a resource that does not exist yet.
+    pub(super) fn make(&mut self, name: &str) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             let full = self.parts.last().is_none_or(|part| part.len() == PART_LEN);
             if full {
@@ -65,22 +86,41 @@ impl Resources {
             }
             let last = self.parts.len() - 1;
             self.parts[last].push(Resource::default());
-            Slot((last * PART_LEN + self.parts[last].len() - 1) as u32)
+            Slot::new((last * PART_LEN + self.parts[last].len() - 1) as u32)
         });
-        entry.insert(slot);
-        (slot, name.clone())
+        self.names.put(slot, name);
+        self.by_name.insert(name, slot, &self.names);
+        slot
     }
 
     /// Forgets a resource that has no claims.
-    pub(super) fn remove(&mut self, slot: Slot, name: &str) {
+    pub(super) fn remove(&mut self, slot: Slot) {
         *self.at_mut(slot) = Resource::default();
-        self.names.remove(name);
+        self.by_name.remove(self.names.get(slot), &self.names);
+        self.names.clear(slot);
         self.free.push(slot);
     }
 
+    /// See [`super::Table::dismantle`].
+    pub(super) fn dismantle(self, gone: &mut impl FnMut(&'static str)) {
+        drop(self.by_name);
+        gone("index by name");
+        drop(self.names);
+        gone("names");
+        drop((self.parts, self.free));
+        gone("resources");
+    }
+
     /// From this name on, in order.
-    pub(super) fn range(&self, start: Bound<&str>) -> impl Iterator<Item = (&Arc<str>, &Resource)> {
-        self.names.range::<str, _>((start, Bound::Unbounded)).map(|(name, slot)| (name, self.at(*slot)))
+    pub(super) fn range(&self, start: Bound<&str>) -> impl Iterator<Item = (&str, &Resource)> {
+        let (start, passed) = match start {
+            Bound::Included(name) => (name, None),
+            Bound::Excluded(name) => (name, Some(name)),
+            Bound::Unbounded => ("", None),
+        };
+        let passed = passed.and_then(|name| self.find(name)).map_or(0, |_| 1);
+        let slots = self.by_name.from(start, &self.names).skip(passed);
+        slots.map(|slot| (self.name(slot), self.at(slot)))
     }
 }
 
@@ -98,6 +138,8 @@ struct Rest {
     queue: VecDeque<u64>,
     /// Oldest end first.
     finished: VecDeque<u64>,
+    /// Of those, the last that held the resource; 0 if none did. It is also the last of them to be forgotten.
+    last_holder: u64,
 }
 
 impl Resource {
@@ -110,6 +152,12 @@ impl Resource {
     pub fn queue(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
         static NONE: VecDeque<u64> = VecDeque::new();
         self.rest.as_ref().map_or(&NONE, |rest| &rest.queue).iter().copied()
+    }
+
+    /// The waiting claims from this number on.
+    pub(super) fn queue_from(&self, seq: u64) -> impl Iterator<Item = u64> {
+        let passed = self.rest.as_ref().map_or(0, |rest| rest.queue.partition_point(|other| *other < seq));
+        self.queue().skip(passed)
     }
 
     /// The finished claims, oldest end first.
@@ -156,14 +204,25 @@ impl Resource {
         }
     }
 
-    pub(super) fn push_finished(&mut self, seq: u64) {
-        self.rest.get_or_insert_default().finished.push_back(seq);
+    /// The finished claim that held the resource last.
+    pub(super) fn last_holder(&self) -> Option<u64> {
+        self.rest.as_ref().map(|rest| rest.last_holder).filter(|seq| *seq != 0)
+    }
+
+    pub(super) fn push_finished(&mut self, seq: u64, held: bool) {
+        let rest = self.rest.get_or_insert_default();
+        rest.finished.push_back(seq);
+        if held {
+            rest.last_holder = seq;
+        }
     }
 
     /// Forgets the oldest finished claim.
     pub(super) fn pop_finished(&mut self) {
         let Some(rest) = &mut self.rest else { return };
-        rest.finished.pop_front();
+        if rest.finished.pop_front() == Some(rest.last_holder) {
+            rest.last_holder = 0;
+        }
         if rest.queue.is_empty() && rest.finished.is_empty() {
             self.rest = None;
         }

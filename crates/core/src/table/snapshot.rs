@@ -12,15 +12,19 @@ use sha2::{Digest, Sha256};
 
 use super::Table;
 use super::claim::{Claim, Status};
-use super::claims::{Claims, PAGE_LEN};
+use super::claims::{Claims, PAGE_LEN, Page};
+use super::names::Names;
+use super::packed::PACKED_END;
+use super::record::Record;
+use super::resource::Slot;
 use crate::command::Settings;
 use crate::name::Stamp;
 
 /// The format that this version writes. It reads this one and every older one.
 pub const SNAPSHOT_FORMAT: u32 = 1;
 
-/// No counter of a sound table comes near: sums with a ttl stay below 2^63.
-const COUNTER_MAX: u64 = 1 << 62;
+/// No clock of a sound table comes near: sums with a ttl stay below 2^63.
+const CLOCK_END: u64 = 1 << 62;
 
 /// A header that is wrong must not make the node reserve all memory there is.
 const RESERVE_MAX: u64 = 16 << 20;
@@ -42,15 +46,17 @@ struct Header {
 pub struct Frozen {
     header: Header,
     claims: Claims,
+    /// Of the resources that the claims name.
+    names: Names,
 }
 
 impl Table {
     /// Whether a claim from a snapshot fits those before it, so that no index can contradict another.
-    fn check_restored(&self, seq: u64, claim: &Claim) -> Result<(), &'static str> {
+    fn check_restored(&self, seq: u64, claim: &Claim, slot: Slot) -> Result<(), &'static str> {
         let live = !claim.status.is_final();
         let granted = claim.token > 0;
-        let held = self.resources.at(claim.resource_slot).active().is_some();
-        let reused = |key| self.by_key.contains_key(key);
+        let held = self.resources.at(slot).active().is_some();
+        let reused = |key| self.find_key(key).is_some();
         match claim.status {
             _ if seq == 0 || seq >= self.claims.next_seq() => Err("has an impossible number"),
             _ if claim.version > self.last_version => Err("has a version from the future"),
@@ -58,9 +64,11 @@ impl Table {
             _ if live != claim.end.is_none() => Err("is over without an end, or the reverse"),
             _ if !live && claim.deadline_us().is_some() => Err("is over and has a deadline"),
             Status::Active if held || !granted => Err("holds what is held, or was not granted"),
-            Status::Waiting if !held || granted => Err("waits for nobody, or was granted"),
+            Status::Waiting if granted => Err("waits and was granted"),
+            // One whose wait is over may have been passed over by a newer holder, until its turn to end comes.
+            Status::Waiting if !held && !claim.is_due(self.clock.now_us) => Err("waits for nobody"),
             _ if self.find(claim.id).is_some() => Err("has another claim's id"),
-            _ if claim.idempotency.as_ref().is_some_and(|known| reused(&known.key)) => {
+            _ if claim.idempotency.as_ref().is_some_and(|known| reused(known.key)) => {
                 Err("has another claim's idempotency key")
             }
             _ => Ok(()),
@@ -78,7 +86,7 @@ impl Table {
             claim_count: self.claims.len() as u64,
             settings: self.settings.clone(),
         };
-        Frozen { header, claims: self.claims.clone() }
+        Frozen { header, claims: self.claims.clone(), names: self.resources.names().clone() }
     }
 }
 
@@ -91,7 +99,11 @@ impl Frozen {
     /// The whole table, chunk by chunk.
     pub fn chunks(&self) -> impl Iterator<Item = Vec<u8>> {
         let header = std::iter::once(encode(&self.header));
-        header.chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, &page.claims))))
+        header.chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
+    }
+
+    fn unpack(&self, page: &Page) -> Vec<Claim> {
+        page.claims.iter().map(|claim| claim.unpack(self.names.get(claim.resource).into())).collect()
     }
 
     /// A fingerprint of the whole state: equal on two nodes exactly when their tables are.
@@ -183,8 +195,8 @@ impl Restorer {
             return Err(RestoreError::UnknownFormat(format));
         }
         let header: Header = decode(chunk)?;
-        let counters = [header.clock.now_us, header.last_token, header.last_version, header.next_seq];
-        if counters.iter().any(|counter| *counter >= COUNTER_MAX) {
+        let counters = [header.last_token, header.last_version, header.next_seq];
+        if header.clock.now_us >= CLOCK_END || counters.iter().any(|counter| *counter >= PACKED_END) {
             return Err(RestoreError::Malformed("a counter is out of range".into()));
         }
         self.table.clock = header.clock;
@@ -197,37 +209,34 @@ impl Restorer {
         Ok(())
     }
 
-    fn push_claim(
-        &mut self,
-        page_number: u64,
-        mut claim: Claim,
-        page_len: usize,
-    ) -> Result<(), RestoreError> {
+    fn push_claim(&mut self, page_number: u64, claim: Claim, page_len: usize) -> Result<(), RestoreError> {
         let table = &mut self.table;
-        (claim.resource_slot, claim.resource) = table.resources.obtain(&claim.resource);
+        let slot = table.resources.obtain(&claim.resource);
         let seq = page_number.saturating_mul(PAGE_LEN as u64) | u64::from(claim.slot);
-        if let Err(why) = table.check_restored(seq, &claim) {
+        if let Err(why) = table.check_restored(seq, &claim, slot) {
             return Err(RestoreError::Malformed(format!("claim {seq} {why}")));
         }
         self.found += 1;
         if claim.token > 0 {
             self.tokens.push(claim.token);
         }
-        if !claim.status.is_final() {
-            claim.owner = table.count_live(&claim.resource, &claim.owner);
-        }
-        let entry = table.resources.at_mut(claim.resource_slot);
+        let live_owner = (!claim.status.is_final()).then(|| table.count_live(&claim.resource, &claim.owner));
+        let entry = table.resources.at_mut(slot);
         match claim.status {
             Status::Active => entry.set_active(Some(seq)),
             Status::Waiting => entry.push_waiting(seq),
             _ => self.finished.push((claim.version, seq)),
         }
         self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
-        if let Some(idempotency) = &claim.idempotency {
-            table.by_key.insert(idempotency.key, seq);
+        let (id, key) = (claim.id, claim.idempotency.as_ref().map(|known| known.key));
+        let mut record = Record::pack(claim, slot);
+        if let Some(owner) = live_owner {
+            record.owner = owner;
         }
-        let id = claim.id;
-        table.claims.put(page_number, claim, page_len);
+        table.claims.put(page_number, record, page_len);
+        if let Some(key) = key {
+            table.index_key(key, seq);
+        }
         let claims = &table.claims;
         table.by_id.insert(id, seq, |seq| claims.at(seq).id);
         Ok(())
@@ -247,8 +256,9 @@ impl Restorer {
         }
         self.finished.sort_unstable();
         for (_, seq) in self.finished {
-            let slot = self.table.claims.at(seq).resource_slot;
-            self.table.resources.at_mut(slot).push_finished(seq);
+            let claim = self.table.claims.at(seq);
+            let (slot, held) = (claim.resource, claim.was_granted());
+            self.table.resources.at_mut(slot).push_finished(seq, held);
             self.table.finished.push_back(seq);
         }
         // Sorted and in one go: one by one they would take as long as all the rest.

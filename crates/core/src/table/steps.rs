@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::claim::{Claim, End, Status};
+use super::claim::{End, Status};
+use super::packed::Packed;
+use super::record::Record;
 use super::resource::Slot;
 use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
@@ -39,7 +41,7 @@ impl Table {
                 let slot = self.resources.find(resource);
                 let holder = slot.and_then(|slot| self.settled_holder(slot, events));
                 holder.ok_or_else(|| {
-                    let last = self.latest_finished(resource).map(Box::new);
+                    let last = self.last_holder(slot).map(Box::new);
                     Rejection::NotHeld(resource.clone(), last)
                 })
             }
@@ -55,7 +57,7 @@ impl Table {
         if claim.status.is_final() {
             return Err(Rejection::Final(Box::new(self.view(seq))));
         }
-        if guard.version.is_some_and(|version| version != claim.version) {
+        if guard.version.is_some_and(|version| version != claim.version.get()) {
             return Err(Rejection::VersionMismatch(Box::new(self.view(seq))));
         }
         Ok(())
@@ -82,41 +84,23 @@ impl Table {
         if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
     }
 
-    /// A new waiting claim, known to every index but its resource's queue.
+    /// A new waiting claim, known to every index but its resource's queue. `known`: where its resource stands, if it
+    /// does.
     pub(super) fn create(
         &mut self,
-        id: ClaimId,
-        resource: &Arc<str>,
-        owner: &Arc<str>,
+        new: (ClaimId, &Arc<str>, &Arc<str>),
+        known: Option<Slot>,
         ttl_us: Option<u64>,
         data: Option<&Data>,
     ) -> u64 {
+        let (id, resource, owner) = new;
         self.last_version += 1;
-        let (resource_slot, resource) = self.resources.obtain(resource);
-        let mut claim = Claim {
-            id,
-            owner: self.count_live(&resource, owner),
-            resource,
-            ttl_us: 0,
-            deadline_us: 0,
-            created_us: self.clock.now_us,
-            created_wall_us: self.clock.wall_us,
-            activated_us: 0,
-            activated_wall_us: 0,
-            renewed_wall_us: 0,
-            token: 0,
-            version: self.last_version,
-            data: data.cloned().map(Arc::new),
-            idempotency: None,
-            end: None,
-            renewals: 0,
-            status: Status::Waiting,
-            unpicked: false,
-            slot: 0,
-            resource_slot,
-        };
-        claim.set_ttl(ttl_us);
-        claim.set_deadline(0, None);
+        let slot = known.unwrap_or_else(|| self.resources.make(resource));
+        self.last_name = Some((slot, resource.clone()));
+        let owner = self.count_live(resource, owner);
+        let mut claim = Record::new(id, slot, owner, ttl_us, self.clock);
+        claim.version = Packed::new(self.last_version);
+        claim.set_data(data.cloned().map(Arc::new));
         let seq = self.claims.insert(claim);
         let claims = &self.claims;
         self.by_id.insert(id, seq, |seq| claims.at(seq).id);
@@ -124,7 +108,7 @@ impl Table {
     }
 
     pub(super) fn enqueue(&mut self, seq: u64, on_busy: OnBusy, events: &mut Vec<Event>) {
-        let slot = self.claims.at(seq).resource_slot;
+        let slot = self.claims.at(seq).resource;
         self.resources.at_mut(slot).push_waiting(seq);
         if let OnBusy::QueueFor { wait_us } = on_busy {
             let now_us = self.clock.now_us;
@@ -145,14 +129,13 @@ impl Table {
             claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
             let grace_us = if claim.unpicked { grace_us } else { 0 };
             claim.status = Status::Active;
-            claim.token = token;
-            claim.version = version;
-            claim.activated_us = clock.now_us;
-            claim.activated_wall_us = clock.wall_us;
+            claim.token = Packed::new(token);
+            claim.version = Packed::new(version);
+            claim.set_granted(clock);
             claim.renewed_wall_us = clock.wall_us;
             claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
         });
-        let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource_slot);
+        let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource);
         self.resources.at_mut(slot).set_active(Some(seq));
         self.report(seq, EventKind::Activated { waited_us }, events);
     }
@@ -172,41 +155,55 @@ impl Table {
         let mut was_active = false;
         let claim = self.update_deadline(seq, |claim| {
             was_active = claim.status == Status::Active;
-            claim.status = status;
-            claim.version = version;
-            claim.unpicked = false;
-            claim.set_deadline(0, None);
-            claim.end = Some(Arc::new(End { ended_us, ended_wall_us, reason: reason.cloned() }));
+            claim.version = Packed::new(version);
+            claim.set_end(status, End { ended_us, ended_wall_us, reason: reason.cloned() });
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
-        let (resource, owner, slot) = (claim.resource.clone(), claim.owner.clone(), claim.resource_slot);
+        let (owner, slot) = (claim.owner.clone(), claim.resource);
         let entry = self.resources.at_mut(slot);
         if was_active {
             entry.set_active(None);
         } else {
             entry.remove_waiting(seq);
         }
-        entry.push_finished(seq);
+        entry.push_finished(seq, was_active);
         self.finished.push_back(seq);
-        self.uncount_live(&resource, &owner);
+        self.uncount_live(slot, &owner);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
-    /// Passes a free resource to the head of its queue. A head whose wait is over is not granted anything.
+    /// Passes a free resource to the first in its queue whose wait is not over. Those before it end, as many of them as
+    /// the entry may still end; the others are passed over.
     pub(super) fn promote(&mut self, slot: Slot, events: &mut Vec<Event>) {
         while self.resources.at(slot).active().is_none()
             && let Some(head) = self.next_waiting(slot)
         {
-            match self.claims.at(head) {
-                claim if claim.is_due(self.clock.now_us) => {
-                    self.end(head, Status::Withdrawn, claim.deadline_us, None, events);
-                }
-                _ => {
-                    self.resources.at_mut(slot).remove_waiting(head);
-                    self.grant(head, Grant::FromQueue, events);
+            if !self.claims.at(head).is_due(self.clock.now_us) {
+                self.grant_from_queue(slot, head, events);
+            } else if self.entry.overdue_left > 0 {
+                self.entry.overdue_left -= 1;
+                self.end_due(head, events);
+            } else {
+                match self.first_in_time(slot) {
+                    Some(seq) => self.grant_from_queue(slot, seq, events),
+                    None => break,
                 }
             }
         }
+    }
+
+    fn grant_from_queue(&mut self, slot: Slot, seq: u64, events: &mut Vec<Event>) {
+        self.resources.at_mut(slot).remove_waiting(seq);
+        self.grant(seq, Grant::FromQueue, events);
+    }
+
+    /// The first in a queue whose wait is not over. The next search goes on from there.
+    fn first_in_time(&mut self, slot: Slot) -> Option<u64> {
+        let passed = self.entry.passed.filter(|(passed, _)| *passed == slot).map_or(0, |(_, seq)| seq);
+        let mut rest = self.resources.at(slot).queue_from(passed);
+        let found = rest.find(|seq| !self.claims.at(*seq).is_due(self.clock.now_us));
+        self.entry.passed = Some((slot, found.unwrap_or(self.claims.next_seq())));
+        found
     }
 
     #[cfg(not(feature = "planted"))]
@@ -229,7 +226,7 @@ impl Table {
         self.resources.at(slot).active()
     }
 
-    /// Ends the holder of one resource if it is due, and then the heads of the queue that are.
+    /// Ends the holder of one resource if it is due, and hands it over.
     pub(super) fn settle(&mut self, slot: Slot, events: &mut Vec<Event>) {
         if let Some(seq) = self.resources.at(slot).active()
             && self.claims.at(seq).is_due(self.clock.now_us)
@@ -238,14 +235,21 @@ impl Table {
         }
     }
 
-    /// The same, and every claim of the queue whose wait is over.
+    /// The same, and the claims of the queue whose wait is over: as many as the entry may still end, and one at least,
+    /// so that whoever asks again comes to an end, and a full queue of them has room.
     pub(super) fn settle_queue(&mut self, slot: Slot, events: &mut Vec<Event>) {
         self.settle(slot, events);
         let now_us = self.clock.now_us;
         // Only a backlog leaves anything due; there is no need to look through a queue without one.
-        if self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us) {
+        let backlog = self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us);
+        if backlog && self.entry.settled != Some(slot) {
+            let max = self.entry.overdue_left.max(1);
             let queue = self.resources.at(slot).queue();
-            let due: Vec<u64> = queue.filter(|seq| self.claims.at(*seq).is_due(now_us)).collect();
+            let due: Vec<u64> = queue.filter(|seq| self.claims.at(*seq).is_due(now_us)).take(max).collect();
+            if due.len() < max {
+                self.entry.settled = Some(slot);
+            }
+            self.entry.overdue_left = self.entry.overdue_left.saturating_sub(due.len());
             due.into_iter().for_each(|seq| self.end_due(seq, events));
         }
     }
@@ -254,7 +258,7 @@ impl Table {
     pub(super) fn settle_of(&mut self, seq: u64, events: &mut Vec<Event>) {
         let claim = self.claims.at(seq);
         if claim.status == Status::Waiting {
-            self.settle(claim.resource_slot, events);
+            self.settle(claim.resource, events);
         }
         if self.claims.at(seq).is_due(self.clock.now_us) {
             self.end_due(seq, events);
@@ -264,7 +268,7 @@ impl Table {
     /// Ends a claim whose deadline has come, as of its deadline; what it held goes to the next from now on.
     pub(super) fn end_due(&mut self, seq: u64, events: &mut Vec<Event>) {
         let claim = self.claims.at(seq);
-        let (deadline_us, slot) = (claim.deadline_us, claim.resource_slot);
+        let (deadline_us, slot) = (claim.deadline_us().unwrap_or(self.clock.now_us), claim.resource);
         match claim.status {
             Status::Active => {
                 self.end(seq, Status::Expired, deadline_us, None, events);
@@ -277,7 +281,7 @@ impl Table {
     pub(super) fn expire_due(&mut self, max: usize, events: &mut Vec<Event>) {
         for _ in 0..max {
             match self.deadlines.first() {
-                Some(&(deadline_us, seq)) if deadline_us <= self.clock.now_us => self.end_due(seq, events),
+                Some((deadline_us, seq)) if deadline_us <= self.clock.now_us => self.end_due(seq, events),
                 _ => break,
             }
         }
@@ -293,13 +297,14 @@ impl Table {
             let Some(seq) = self.finished.pop_front() else { break };
             let claim = self.claims.remove(seq);
             self.by_id.remove(claim.id, seq);
-            if let Some(idempotency) = &claim.idempotency {
-                self.by_key.remove(&idempotency.key);
+            if let Some(idempotency) = claim.idempotency() {
+                self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
             }
-            let entry = self.resources.at_mut(claim.resource_slot);
+            let entry = self.resources.at_mut(claim.resource);
             entry.pop_finished();
             if entry.is_empty() {
-                self.resources.remove(claim.resource_slot, &claim.resource);
+                self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
+                self.resources.remove(claim.resource);
             }
         }
     }
@@ -310,8 +315,18 @@ impl Table {
         self.by_id.find(id, |seq| self.claims.at(seq).id)
     }
 
+    /// The claim that was made under this idempotency key.
+    pub(super) fn find_key(&self, key: u128) -> Option<u64> {
+        self.by_key.find(ClaimId::from_u128(key), |seq| key_of(self.claims.at(seq)))
+    }
+
+    pub(super) fn index_key(&mut self, key: u128, seq: u64) {
+        let claims = &self.claims;
+        self.by_key.insert(ClaimId::from_u128(key), seq, |seq| key_of(claims.at(seq)));
+    }
+
     /// Changes a claim and keeps its deadline in the ordered set.
-    pub(super) fn update_deadline(&mut self, seq: u64, change: impl FnOnce(&mut Claim)) -> &Claim {
+    pub(super) fn update_deadline(&mut self, seq: u64, change: impl FnOnce(&mut Record)) -> &Record {
         let mut before = None;
         let claim = self.claims.update(seq, |claim| {
             before = claim.deadline_us();
@@ -320,10 +335,10 @@ impl Table {
         let after = claim.deadline_us();
         if before != after {
             if let Some(deadline_us) = before {
-                self.deadlines.remove(&(deadline_us, seq));
+                self.deadlines.remove(deadline_us, seq);
             }
             if let Some(deadline_us) = after {
-                self.deadlines.insert((deadline_us, seq));
+                self.deadlines.insert(deadline_us, seq);
             }
         }
         claim
@@ -342,11 +357,12 @@ impl Table {
         name
     }
 
-    pub(super) fn uncount_live(&mut self, resource: &str, owner: &Arc<str>) {
-        if let Some(count) = self.namespaces.get_mut(namespace_of(resource)) {
+    fn uncount_live(&mut self, slot: Slot, owner: &Arc<str>) {
+        let namespace = namespace_of(self.resources.name(slot));
+        if let Some(count) = self.namespaces.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {
-                self.namespaces.remove(namespace_of(resource));
+                self.namespaces.remove(namespace);
             }
         }
         if let Some(count) = self.owners.get_mut(owner) {
@@ -357,24 +373,39 @@ impl Table {
         }
     }
 
-    pub(super) fn report(&self, seq: u64, kind: EventKind, events: &mut Vec<Event>) {
-        let Claim { id, resource, owner, token, end, .. } = self.claims.at(seq);
+    pub(super) fn report(&mut self, seq: u64, kind: EventKind, events: &mut Vec<Event>) {
+        let claim = self.claims.at(seq);
+        if self.last_name.as_ref().is_none_or(|(slot, _)| *slot != claim.resource) {
+            self.last_name = Some((claim.resource, self.resources.name(claim.resource).into()));
+        }
         events.push(Event {
             stamp: self.clock,
             kind,
-            claim: *id,
-            resource: resource.clone(),
-            owner: owner.clone(),
-            token: *token,
-            reason: end.as_ref().and_then(|end| end.reason.clone()),
+            claim: claim.id,
+            resource: self.shared_name(claim.resource),
+            owner: claim.owner.clone(),
+            token: claim.token.get(),
+            reason: claim.end().and_then(|end| end.reason.clone()),
         });
     }
 
-    pub(super) fn view(&self, seq: u64) -> View {
-        let mut claim = self.claims.at(seq).clone();
-        let slot = std::mem::take(&mut claim.resource_slot);
-        let waits = claim.status == Status::Waiting;
-        let position = if waits { self.resources.at(slot).position(seq) } else { None };
-        View { position, claim, now_us: self.clock.now_us }
+    /// The name of a resource: a copy that others have too, if it was named just before.
+    pub(super) fn shared_name(&self, slot: Slot) -> Arc<str> {
+        match &self.last_name {
+            Some((last, name)) if *last == slot => name.clone(),
+            _ => self.resources.name(slot).into(),
+        }
     }
+
+    pub(super) fn view(&self, seq: u64) -> View {
+        let claim = self.claims.at(seq);
+        let waits = claim.status == Status::Waiting;
+        let position = if waits { self.resources.at(claim.resource).position(seq) } else { None };
+        View { position, claim: claim.unpack(self.shared_name(claim.resource)), now_us: self.clock.now_us }
+    }
+}
+
+/// The idempotency key of a claim that has one, in the form in which the index takes it.
+fn key_of(claim: &Record) -> ClaimId {
+    ClaimId::from_u128(claim.idempotency().map_or(0, |known| known.key))
 }

@@ -16,6 +16,8 @@ use leasehold_core::{
 
 /// How many claims one entry ends because they are due.
 const EXPIRIES: usize = 200;
+/// How many waits that are over one entry ends because they stand in the way.
+const OVERDUE_WAITS: usize = 200;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
@@ -38,6 +40,8 @@ pub(crate) struct Model {
     pub(crate) settings: Settings,
     /// In order of creation.
     pub(crate) claims: Vec<Entry>,
+    /// How many of those this entry may still end.
+    overdue_left: usize,
     /// More was due than the last entry ended.
     pub(crate) backlog: bool,
     events: Vec<Event>,
@@ -49,6 +53,7 @@ impl Model {
     pub(crate) fn apply(&mut self, batch: &Batch) -> (Vec<Answer>, Vec<Event>) {
         self.clock.now_us = self.clock.now_us.max(batch.stamp.now_us);
         self.clock.wall_us = batch.stamp.wall_us;
+        self.overdue_left = OVERDUE_WAITS;
         for _ in 0..EXPIRIES {
             let due = self.claims.iter().filter(|claim| self.due(claim));
             match due.min_by_key(|claim| (claim.row.deadline_us, claim.seq)).map(|claim| claim.seq) {
@@ -294,8 +299,8 @@ impl Model {
                     return Ok(seq);
                 }
                 // Every end gets a larger version than all before, so the largest is the latest end.
-                let on_it = self.claims.iter().filter(|claim| claim.row.resource == *resource);
-                let last = on_it.filter(|claim| over(claim.row.status)).max_by_key(|claim| claim.row.version);
+                let held = |claim: &&Entry| claim.row.resource == *resource && claim.row.activated.is_some();
+                let last = self.claims.iter().filter(held).max_by_key(|claim| claim.row.version);
                 let seqs: Vec<u64> = last.map(|claim| claim.seq).into_iter().collect();
                 Err(self.show_all(format!("rejected 4 {resource}"), &seqs))
             }
@@ -413,13 +418,16 @@ impl Model {
     }
 
     fn promote(&mut self, resource: &str) {
-        while self.holder(resource).is_none()
-            && let Some(head) = self.queue(resource).first().copied()
-        {
-            if self.due(&self.entry(head)) {
-                self.end_due(head);
-            } else {
-                self.grant(head, true);
+        // Not to a wait that is over. Such waits end first, but not too many of them.
+        for seq in self.queue(resource) {
+            if self.holder(resource).is_some() {
+                break;
+            }
+            if !self.due(&self.entry(seq)) {
+                self.grant(seq, true);
+            } else if self.overdue_left > 0 {
+                self.overdue_left -= 1;
+                self.end_due(seq);
             }
         }
     }
@@ -434,11 +442,11 @@ impl Model {
 
     fn settle_queue(&mut self, resource: &str) {
         self.settle(resource);
-        for seq in self.queue(resource) {
-            if self.due(&self.entry(seq)) {
-                self.end_due(seq);
-            }
-        }
+        let mut due = self.queue(resource);
+        due.retain(|seq| self.due(&self.entry(*seq)));
+        due.truncate(self.overdue_left.max(1));
+        self.overdue_left = self.overdue_left.saturating_sub(due.len());
+        due.into_iter().for_each(|seq| self.end_due(seq));
     }
 
     fn settle_claim(&mut self, seq: u64) {

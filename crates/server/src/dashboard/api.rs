@@ -108,7 +108,7 @@ async fn page(app: &App, query: &Query, caller: &Caller) -> (Vec<Value>, Option<
                 last = Some(name.to_string());
                 if matches(query, table, name, resource, now_us, caller) {
                     if rows::is_due(table, resource, now_us, 1) {
-                        unsettled.push(name.clone());
+                        unsettled.push(name.into());
                     }
                     rows.push(rows::summary(table, name, resource, now_us));
                 }

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LINK};
 use hyper::{Request, StatusCode};
 use leasehold_core::table::{ListFilter, ListPage, Sight};
-use leasehold_core::{Claim, Command, Status};
+use leasehold_core::{Command, Status};
 
 use super::parse::mistaken;
 use super::render;
@@ -63,7 +63,7 @@ pub(super) async fn list(
 
 /// Reads a page, again if something on it had outlived its deadline and had to be ended first.
 async fn read(app: &App, query: &ListQuery, caller: &Caller) -> Result<ListPage, Response> {
-    let sees = |claim: &Claim| caller.may_see(&claim.resource, &claim.owner);
+    let sees = |resource: &str, owner: &str| caller.may_see(resource, owner);
     let engine = &app.engine;
     let failed = |error| engine_problem(&error);
     if engine.read(|table, now_us| table.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us)) {

@@ -64,6 +64,7 @@ pub(super) async fn look(engine: &Engine, resource: &Arc<str>, history: bool) ->
 }
 
 /// Who holds a resource.
+#[allow(clippy::large_enum_variant, reason = "taken apart where it is made, never kept")]
 pub(super) enum Holder {
     /// This one, or nobody.
     Is(Option<View>),

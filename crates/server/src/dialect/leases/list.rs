@@ -99,7 +99,7 @@ fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>, who: &Cal
         let split = rest.rsplit_once('/').filter(|_| !who.is_checked() || who.may(Verb::Read, resource));
         match split {
             Some(("leases", _)) if is_lease(resource) => match holder(table, entry, now_us) {
-                Holder::Due => look.unsettled.push(resource.clone()),
+                Holder::Due => look.unsettled.push(resource.into()),
                 Holder::Is(view) => {
                     look.leases.extend(view.or_else(|| past(table, entry, now_us, 1).pop()));
                 }

@@ -282,10 +282,7 @@ impl Asked<'_> {
                 );
                 (StatusCode::CONFLICT, Some(*view), line)
             }
-            Rejection::NotHeld(_, view) => {
-                let view = view.map(|view| *view);
-                (StatusCode::NOT_FOUND, self.last_holder(view).await?, String::new())
-            }
+            Rejection::NotHeld(_, view) => (StatusCode::NOT_FOUND, view.map(|view| *view), String::new()),
             limit => return Err(render::refused(&limit)),
         };
         let line = if line.is_empty() { not_held(view.as_ref()) } else { line };
@@ -294,14 +291,6 @@ impl Asked<'_> {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
         }
         Ok(response)
-    }
-
-    /// The latest claim may be one that gave up in the queue; whoever held the lease before it is the one to show.
-    async fn last_holder(&self, latest: Option<View>) -> Result<Option<View>, Response> {
-        match latest {
-            Some(view) if view.claim.activated_us == 0 => Ok(self.look().await?.latest),
-            latest => Ok(latest),
-        }
     }
 
     /// An answer about the lease as the table gave it, in the caller's format.

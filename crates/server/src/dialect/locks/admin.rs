@@ -160,14 +160,14 @@ fn look(table: &Table, now_us: u64, after: Option<&str>) -> Settled<Names> {
     let (mut found, mut unsettled, mut last) = (Vec::new(), Vec::new(), None);
     for (looked_at, (name, resource)) in table.resources_after("", after).enumerate() {
         if looked_at == NAMES_PER_LOOK {
-            return settled(unsettled, (found, last));
+            return settled(unsettled, (found, last.map(Arc::from)));
         }
-        last = Some(name.clone());
+        last = Some(name);
         let Some(first) = live(Some(resource)).next().filter(|_| is_name(name)) else { continue };
         if table.is_unsettled(&table.view_at(first, now_us).claim, now_us) {
-            unsettled.push(name.clone());
+            unsettled.push(name.into());
         }
-        found.push(name.clone());
+        found.push(name.into());
     }
     settled(unsettled, (found, None))
 }

@@ -1,0 +1,295 @@
+//! A claim as the table keeps it: in as few bytes as it can be.
+//!
+//! In:    made and changed by `apply.rs` and `steps.rs` alone. Out: unpacked into a [`Claim`] when somebody looks.
+//! Never: larger than it must be: a million of them are held at a time. What most held claims lack (data, a key,
+//!        an end, and instants that don't fit) stands behind one pointer, which a copy of the page shares.
+
+use std::sync::Arc;
+
+use super::claim::{Claim, End, NEVER, Status};
+use super::packed::Packed;
+use super::resource::Slot;
+use crate::command::{Data, Idempotency};
+use crate::name::{ClaimId, Stamp};
+
+/// One request to hold a resource.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) id: ClaimId,
+    /// Who made it.
+    pub(super) owner: Arc<str>,
+    /// What most held claims lack.
+    rare: Option<Arc<Rare>>,
+    /// [`NEVER`] if it is held until it is ended.
+    ttl_us: u64,
+    /// [`NEVER`] if it has none.
+    deadline_us: u64,
+    created: Stamp,
+    /// When it last was renewed (or became active), on the wall clock.
+    pub(super) renewed_wall_us: u64,
+    /// From its creation to its grant, on the table clock.
+    granted_after_us: u32,
+    /// So much more did the wall clock move meanwhile.
+    granted_drift_us: i32,
+    /// How often it was renewed.
+    pub(super) renewals: u32,
+    /// Where its resource stands.
+    pub(super) resource: Slot,
+    /// The fencing token of its grant; 0 before.
+    pub(super) token: Packed,
+    /// The table's version of its last change.
+    pub(super) version: Packed,
+    pub(super) status: Status,
+    /// Promoted under a pickup grace, and its client has not been seen since.
+    pub(super) unpicked: bool,
+    /// Its place in its page; page and slot make the sequence number.
+    pub(super) slot: u8,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rare {
+    data: Option<Arc<Data>>,
+    idempotency: Option<Arc<Idempotency>>,
+    end: Option<End>,
+    /// The instant of the grant, where it is too far from the creation for a record.
+    granted: Option<Box<Stamp>>,
+}
+
+impl Record {
+    /// A claim that waits.
+    pub(super) fn new(
+        id: ClaimId,
+        resource: Slot,
+        owner: Arc<str>,
+        ttl_us: Option<u64>,
+        created: Stamp,
+    ) -> Self {
+        Self {
+            id,
+            owner,
+            rare: None,
+            ttl_us: ttl_us.unwrap_or(NEVER),
+            deadline_us: NEVER,
+            created,
+            renewed_wall_us: 0,
+            granted_after_us: 0,
+            granted_drift_us: 0,
+            renewals: 0,
+            resource,
+            token: Packed::default(),
+            version: Packed::default(),
+            status: Status::Waiting,
+            unpicked: false,
+            slot: 0,
+        }
+    }
+
+    /// A claim from a snapshot, on the resource in this slot.
+    pub(super) fn pack(claim: Claim, resource: Slot) -> Self {
+        let created = Stamp { now_us: claim.created_us, wall_us: claim.created_wall_us };
+        let mut record = Self::new(claim.id, resource, claim.owner, None, created);
+        record.ttl_us = claim.ttl_us;
+        record.deadline_us = claim.deadline_us;
+        record.renewed_wall_us = claim.renewed_wall_us;
+        record.renewals = claim.renewals;
+        record.token = Packed::new(claim.token);
+        record.version = Packed::new(claim.version);
+        record.status = claim.status;
+        record.unpicked = claim.unpicked;
+        record.slot = claim.slot;
+        record.set_granted(Stamp { now_us: claim.activated_us, wall_us: claim.activated_wall_us });
+        record.set_data(claim.data);
+        record.set_idempotency(claim.idempotency);
+        if let Some(end) = claim.end {
+            record.rare().end = Some(end);
+        }
+        record
+    }
+
+    /// The claim as a caller sees it, on the resource with this name.
+    pub(super) fn unpack(&self, resource: Arc<str>) -> Claim {
+        let granted = self.granted();
+        let rare = self.rare.as_deref();
+        Claim {
+            id: self.id,
+            resource,
+            owner: self.owner.clone(),
+            ttl_us: self.ttl_us,
+            deadline_us: self.deadline_us,
+            created_us: self.created.now_us,
+            created_wall_us: self.created.wall_us,
+            activated_us: granted.now_us,
+            activated_wall_us: granted.wall_us,
+            renewed_wall_us: self.renewed_wall_us,
+            token: self.token.get(),
+            version: self.version.get(),
+            data: rare.and_then(|rare| rare.data.clone()),
+            idempotency: rare.and_then(|rare| rare.idempotency.clone()),
+            end: rare.and_then(|rare| rare.end.clone()),
+            renewals: self.renewals,
+            status: self.status,
+            unpicked: self.unpicked,
+            slot: self.slot,
+        }
+    }
+
+    // ---- its times
+
+    pub(super) fn ttl_us(&self) -> Option<u64> {
+        (self.ttl_us != NEVER).then_some(self.ttl_us)
+    }
+
+    pub(super) fn deadline_us(&self) -> Option<u64> {
+        (self.deadline_us != NEVER).then_some(self.deadline_us)
+    }
+
+    /// Whether its deadline has come.
+    pub(super) fn is_due(&self, now_us: u64) -> bool {
+        !self.status.is_final() && self.deadline_us <= now_us
+    }
+
+    pub(super) fn created_wall_us(&self) -> u64 {
+        self.created.wall_us
+    }
+
+    /// How long it was in the queue, or is, as of `now_us`.
+    pub(super) fn waited_us(&self, now_us: u64) -> u64 {
+        let until_us = match self.end() {
+            _ if self.was_granted() => self.granted().now_us,
+            Some(end) => end.ended_us,
+            None => now_us,
+        };
+        until_us.saturating_sub(self.created.now_us)
+    }
+
+    /// How long it was active, or is, as of `now_us`; `None` if it never was.
+    pub(super) fn held_us(&self, now_us: u64) -> Option<u64> {
+        let until_us = self.end().map_or(now_us, |end| end.ended_us);
+        self.was_granted().then(|| until_us.saturating_sub(self.granted().now_us))
+    }
+
+    /// Whether it holds its resource or ever did.
+    pub(super) fn was_granted(&self) -> bool {
+        self.token > Packed::default()
+    }
+
+    /// When it became active; zero before.
+    fn granted(&self) -> Stamp {
+        match self.rare.as_ref().and_then(|rare| rare.granted.as_deref()) {
+            Some(stamp) => *stamp,
+            None if !self.was_granted() => Stamp::default(),
+            None => self.granted_nearby(),
+        }
+    }
+
+    fn granted_nearby(&self) -> Stamp {
+        let after_us = u64::from(self.granted_after_us);
+        let wall_us = self.created.wall_us.wrapping_add(after_us);
+        Stamp {
+            now_us: self.created.now_us.wrapping_add(after_us),
+            wall_us: wall_us.wrapping_add_signed(self.granted_drift_us.into()),
+        }
+    }
+
+    /// Keeps the instant of the grant, once it has a token: as a distance from the creation if it is near enough.
+    pub(super) fn set_granted(&mut self, stamp: Stamp) {
+        let after_us = stamp.now_us.wrapping_sub(self.created.now_us);
+        let drift_us = stamp.wall_us.wrapping_sub(self.created.wall_us).wrapping_sub(after_us);
+        self.granted_after_us = after_us as u32;
+        self.granted_drift_us = drift_us as i32;
+        if self.granted() != stamp {
+            self.rare().granted = Some(Box::new(stamp));
+        }
+    }
+
+    pub(super) fn set_ttl(&mut self, ttl_us: Option<u64>) {
+        self.ttl_us = ttl_us.unwrap_or(NEVER);
+    }
+
+    /// The instant that lies `after_us` behind `now_us`. At least a microsecond: a claim with a ttl of zero
+    /// is active at the instant of its grant and over at the next.
+    pub(super) fn set_deadline(&mut self, now_us: u64, after_us: Option<u64>) {
+        self.deadline_us = after_us.map_or(NEVER, |after| now_us.saturating_add(after.max(1)));
+    }
+
+    /// The same, but not later than it is now.
+    pub(super) fn advance_deadline(&mut self, now_us: u64, after_us: Option<u64>) {
+        let latest_us = self.deadline_us;
+        self.set_deadline(now_us, after_us);
+        self.deadline_us = self.deadline_us.min(latest_us);
+    }
+
+    // ---- what is rare
+
+    pub(super) fn idempotency(&self) -> Option<&Idempotency> {
+        self.rare.as_ref()?.idempotency.as_deref()
+    }
+
+    pub(super) fn end(&self) -> Option<&End> {
+        self.rare.as_ref()?.end.as_ref()
+    }
+
+    pub(super) fn set_data(&mut self, data: Option<Arc<Data>>) {
+        if data.is_some() || self.rare.as_ref().is_some_and(|rare| rare.data.is_some()) {
+            self.rare().data = data;
+        }
+    }
+
+    pub(super) fn set_idempotency(&mut self, idempotency: Option<Arc<Idempotency>>) {
+        if idempotency.is_some() {
+            self.rare().idempotency = idempotency;
+        }
+    }
+
+    /// Final: no deadline any more, and nobody to be seen.
+    pub(super) fn set_end(&mut self, status: Status, end: End) {
+        self.status = status;
+        self.unpicked = false;
+        self.deadline_us = NEVER;
+        self.rare().end = Some(end);
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        Arc::make_mut(self.rare.get_or_insert_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_stays_small() {
+        assert!(size_of::<Record>() <= 112, "{} bytes", size_of::<Record>());
+    }
+
+    #[test]
+    fn every_instant_of_a_grant_comes_back() {
+        let far = u64::MAX - 5;
+        for created in [0, 1, 1_000_000, far] {
+            for granted in
+                [0, 1, 999_999, 1_000_000 + u64::from(u32::MAX), 1_000_001 + u64::from(u32::MAX), far]
+            {
+                for token in [0, 7] {
+                    let created = Stamp { now_us: created, wall_us: created / 2 };
+                    let granted = Stamp { now_us: granted, wall_us: granted / 3 };
+                    let mut record =
+                        Record::new(ClaimId::from_u128(1), Slot::default(), "ann".into(), Some(5), created);
+                    record.token = Packed::new(token);
+                    record.set_granted(granted);
+                    assert_eq!(record.granted(), granted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_soon_after_the_creation_needs_no_room_of_its_own() {
+        let created = Stamp { now_us: 5, wall_us: 1_700_000_000_000_000 };
+        let mut record = Record::new(ClaimId::from_u128(1), Slot::default(), "ann".into(), None, created);
+        record.token = Packed::new(1);
+        record.set_granted(Stamp { now_us: 5_000_005, wall_us: created.wall_us + 4_999_000 });
+        assert!(record.rare.is_none());
+        assert_eq!(record.waited_us(0), 5_000_000);
+    }
+}
