@@ -91,16 +91,19 @@ impl NameIndex {
             return self.runs.push(Run::of_one("", name, slot));
         }
         let mut at = self.run_of(name);
+        if self.belongs_behind(at, name) {
+            at += 1;
+        }
         let mut place = self.runs[at].search(name, names).unwrap_or_else(|place| place);
         if self.runs[at].entries.len() == RUN_LEN {
             if place == RUN_LEN {
                 // Larger than a full run: it stays full, and the next begins.
                 return self.runs.insert(at + 1, Run::of_one(name, name, slot));
             }
-            self.split(at, names);
-            if place > RUN_LEN / 2 {
+            let cut = self.split(at, names);
+            if place > cut || (place == cut && self.belongs_behind(at, name)) {
                 at += 1;
-                place -= RUN_LEN / 2;
+                place -= cut;
             }
         }
         let run = &mut self.runs[at];
@@ -118,15 +121,32 @@ impl NameIndex {
         }
     }
 
-    fn split(&mut self, at: usize, names: &Names) {
+    /// Whether a name that is larger than all in this run begins like those of the next: with them it leaves both as
+    /// they are, while here it would be the only one of its kind.
+    fn belongs_behind(&self, at: usize, name: &str) -> bool {
+        let begins_like =
+            |at: usize| self.runs.get(at).is_some_and(|run| name.as_bytes().starts_with(&run.shared));
+        !begins_like(at) && begins_like(at + 1) && self.runs[at].shared.as_ref() < name.as_bytes()
+    }
+
+    /// Makes two runs of one: about in the middle, where neighbours have least in common, so that those that begin
+    /// alike stay together and their keys tell them apart. Tells how many are in the first.
+    fn split(&mut self, at: usize, names: &Names) -> usize {
         let left = &mut self.runs[at];
-        let entries = left.entries.split_off(RUN_LEN / 2);
-        left.entries.shrink_to(RUN_LEN / 2 + GROWTH);
+        let name = |place: usize| names.get(left.entries[place].slot).as_bytes();
+        let shared = |place: &usize| shared_len(name(place - 1), name(*place));
+        let (quarter, middle) = (RUN_LEN / 4, RUN_LEN / 2);
+        let places = quarter..=RUN_LEN - quarter;
+        let cut = places.min_by_key(|place| (shared(place), place.abs_diff(middle))).unwrap_or(middle);
+        let entries = left.entries.split_off(cut);
+        left.entries.shrink_to(cut + GROWTH);
         left.share_most(names);
         let from = names.get(entries[0].slot).into();
         let mut right = Run { from, shared: Box::default(), entries };
+        right.entries.shrink_to(RUN_LEN - cut + GROWTH);
         right.share_most(names);
         self.runs.insert(at + 1, right);
+        cut
     }
 
     /// Takes a name out, which still stands in its slot.
@@ -238,6 +258,25 @@ mod tests {
             assert_eq!(index.find(&behind, names), model.get(&behind).copied());
             assert!(index.from(&behind, names).eq(model.range(behind..).map(|(_, slot)| *slot)));
         }
+    }
+
+    #[test]
+    fn names_that_begin_alike_stay_together() {
+        let (mut index, mut names) = (NameIndex::default(), Names::default());
+        for i in 0..20_000u32 {
+            let tenant = i.wrapping_mul(0x9e37_79b9) >> 16;
+            let name = format!("tenant-{:03}/resource-{:014x}", tenant % 50, i.wrapping_mul(0x85eb_ca6b));
+            if index.find(&name, &names).is_none() {
+                names.put(Slot::new(i), &name);
+                index.insert(&name, Slot::new(i), &names);
+            } else {
+                names.put(Slot::new(i), "");
+            }
+        }
+        let apart = |run: &&Run| run.shared.len() >= "tenant-000/".len();
+        let count = |runs: &mut dyn Iterator<Item = &Run>| runs.map(|run| run.entries.len()).sum::<usize>();
+        let (all, good) = (count(&mut index.runs.iter()), count(&mut index.runs.iter().filter(apart)));
+        assert!(good * 4 > all * 3, "{good} of {all} names stand among their own");
     }
 
     #[test]
