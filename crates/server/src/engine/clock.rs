@@ -5,10 +5,13 @@
 //! Never: lets wall time shorten or end a lease: it is read for display alone. Never counts time in which nobody could
 //!        renew: it stands still without a leader, and goes on for at most [`STALL_MAX`] without a pulse.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_core::Stamp;
 use parking_lot::Mutex;
+
+use crate::outside::Instant;
+pub use crate::outside::wall_us;
 
 /// How far the clock of a leader goes on by itself. A leader that was stopped (SIGSTOP, a frozen machine) or has lost
 /// its majority does not pulse, and what passed beyond this did not count.
@@ -36,6 +39,10 @@ struct Base {
 
 impl Base {
     fn now_us(&self, instant: Instant) -> u64 {
+        #[cfg(feature = "sim")]
+        if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::WallClock) {
+            return wall_us();
+        }
         match self.leading {
             false => self.now_us,
             true => {
@@ -120,11 +127,6 @@ impl TableClock {
         // A deadline beyond what the machine can count is as good as never: look again in a day.
         base.at.checked_add(ahead).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
-}
-
-/// Microseconds since 1970 by the wall clock; 0 where it stands before that.
-pub fn wall_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 #[cfg(test)]

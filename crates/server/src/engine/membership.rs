@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::{BasicNode, ChangeMembers};
@@ -17,6 +17,7 @@ use super::leadership::Role;
 use super::peer::{Answer, Ask};
 use super::types::NodeId;
 use super::{ClusterConfig, Engine};
+use crate::outside::{self, Instant};
 
 /// Between two attempts to be let in.
 const TRY_AGAIN: Duration = Duration::from_millis(300);
@@ -213,7 +214,7 @@ impl Engine {
                 }
             }
         };
-        let waited = tokio::time::timeout(TRANSFER_MAX, changed).await;
+        let waited = outside::timeout(TRANSFER_MAX, changed).await;
         waited.map_err(|_| refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
     }
 
@@ -250,7 +251,7 @@ impl Engine {
                 }
                 Some((_, false)) | None => {}
             }
-            tokio::time::sleep(TRY_AGAIN).await;
+            outside::sleep(TRY_AGAIN).await;
         }
     }
 
@@ -329,7 +330,7 @@ impl Engine {
                 }
                 _ => return,
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            outside::sleep(Duration::from_secs(1)).await;
         }
     }
 }

@@ -21,6 +21,7 @@ use super::leadership::{Leadership, Role};
 use super::peer::{Ask, Peers};
 use super::types::{Callback, Raft, WriteResult};
 use super::wal::{Room, Wal};
+use crate::outside;
 
 /// Entries on their way at once. Two: while one is being written the next is being filled, and batches stay large.
 const ENTRIES_MAX: usize = 2;
@@ -158,6 +159,7 @@ impl Proposer {
     pub(super) async fn run(self: Arc<Self>, raft: Raft) {
         loop {
             tokio::select! {
+                biased;
                 () = self.wake.notified() => {}
                 () = self.awaited.changed.notified() => {}
                 () = self.leadership.changed.notified() => {}
@@ -307,7 +309,7 @@ impl Proposer {
     }
 
     fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
-        tokio::spawn(async move {
+        outside::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
             match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
                 Ok(Ok(())) => self.leadership.leader_took(true),
@@ -317,7 +319,7 @@ impl Proposer {
                 Ok(Err(_)) | Err(_) => {
                     // Not the leader (any more), or not reached: by then there may be another one to ask.
                     self.leadership.leader_took(false);
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    outside::sleep(std::time::Duration::from_millis(20)).await;
                     self.awaited.send_again(&origin);
                 }
             }
