@@ -14,7 +14,6 @@ use leasehold_server::engine::{Engine, EngineError};
 use leasehold_server::outside::simulated::runtime::{self, now_us, sleep_us, timeout};
 use tokio::sync::oneshot;
 
-use super::faults::NODES_MAX;
 use super::{DRIFT_PPM_MAX, life, world};
 use crate::history::{Answer, Call, Handle, Op};
 use crate::random::Random;
@@ -89,9 +88,9 @@ impl Client {
         F: FnOnce(Arc<Engine>) -> Fut,
         Fut: Future<Output = A> + Send + 'static,
     {
-        let node = 1 + self.random.below(NODES_MAX);
+        let node = world::any_node(&mut self.random).unwrap_or(0);
         let Some(at) = world::node(node) else {
-            sleep_us(20_000).await;
+            sleep_us(100_000).await;
             return None;
         };
         let (reply, answer) = oneshot::channel();
@@ -133,7 +132,10 @@ impl Client {
                 Some(Ok(Outcome::Rejected(Rejection::Busy(_)))) => Answer::Unknown,
                 Some(Ok(other)) => return world::violate(format!("a claim was answered with {other}")),
                 // Nothing happened.
-                Some(Err(_)) => continue,
+                Some(Err(_)) => {
+                    sleep_us(self.random.between(50_000, 300_000)).await;
+                    continue;
+                }
                 None => {
                     unknown = true;
                     continue;

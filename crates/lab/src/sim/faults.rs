@@ -262,7 +262,7 @@ impl Cluster {
     }
 
     /// Everything is well from now on; says whether the cluster came to be whole.
-    pub(super) fn heal(&mut self) -> bool {
+    pub(super) fn heal(&mut self) -> Result<(), String> {
         (1..=NODES_MAX).for_each(runtime::resume);
         with(|world| {
             world.cut.clear();
@@ -274,15 +274,27 @@ impl Cluster {
         let end_us = runtime::now_us() + MEND_US;
         while !self.is_mended() {
             if runtime::now_us() > end_us {
-                return false;
+                return Err(self.describe());
             }
             runtime::run_until(runtime::now_us() + 200_000);
             let stopped = |id: &u64| with(|world| world.refused.contains_key(id));
             if self.members.iter().any(stopped) {
+                runtime::run_until(runtime::now_us() + 1_000_000);
                 self.restart_all();
             }
         }
-        true
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let (leaving, coming) = (self.leaving, self.coming);
+        let mut text = format!("members {:?}, leaving {leaving:?}, coming {coming:?}", self.members);
+        for id in &self.members {
+            let state = world::node(*id).map(|node| (node.engine.members(), node.engine.observed()));
+            let refused = with(|world| world.refused.get(id).cloned());
+            text += &format!("\n  node {id}:  {state:?} {}", refused.unwrap_or_default());
+        }
+        text
     }
 
     /// The nodes' tables are the same, as soon as the nodes have come equally far.

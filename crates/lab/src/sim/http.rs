@@ -9,7 +9,6 @@ use leasehold_server::outside::simulated::runtime::{self, sleep_us, timeout};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::faults::NODES_MAX;
 use super::world;
 use crate::random::Random;
 
@@ -32,10 +31,10 @@ pub(super) async fn request(
     headers: &str,
     body: &str,
 ) -> Option<Said> {
-    let node = 1 + random.below(NODES_MAX);
+    let node = world::any_node(random).unwrap_or(0);
     sleep_us(100 + random.below(3_000)).await;
     let Some(running) = world::node(node) else {
-        sleep_us(20_000).await;
+        sleep_us(100_000).await;
         return None;
     };
     let (mut here, there) = tokio::io::duplex(ON_THEIR_WAY);

@@ -97,8 +97,8 @@ fn play(mut random: Random) -> Option<String> {
         runtime::run_until(runtime::now_us() + random.between(30_000, 600_000));
         cluster.fault();
     }
-    if !cluster.heal() {
-        return Some("no progress: a node that was taken out or lost its disk did not come back".into());
+    if let Err(state) = cluster.heal() {
+        return Some(format!("no progress: the cluster did not come to be whole: {state}"));
     }
     let before = grants();
     runtime::run_until(runtime::now_us() + CALM_US);

@@ -148,6 +148,12 @@ impl simulated::World for Around {
     }
 }
 
+/// Some node that runs.
+pub(super) fn any_node(random: &mut Random) -> Option<u64> {
+    let up: Vec<u64> = with(|world| world.nodes.keys().copied().collect());
+    (!up.is_empty()).then(|| *random.pick(&up))
+}
+
 pub(super) fn node(id: u64) -> Option<Running> {
     with(|world| world.nodes.get(&id).cloned())
 }

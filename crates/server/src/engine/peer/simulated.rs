@@ -34,6 +34,9 @@ use crate::outside::simulated::world;
 type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
+/// How long a sender may take to notice that its connection is gone.
+const BREAK_US_MAX: u64 = 3_000_000;
+
 thread_local! {
     /// Nodes that answer.
     static DOORS: RefCell<BTreeMap<NodeId, Arc<Engine>>> = const { RefCell::new(BTreeMap::new()) };
@@ -70,15 +73,13 @@ where
     if let Some(delay_us) = passage.after_us {
         deliver(from, to, delay_us, ask, Some(answer));
     } else {
-        // Lost: the sender notices by the clock alone.
-        outside::sleep(patience).await;
-        return None;
+        drop(answer);
     }
-    let began = outside::Instant::now();
     match outside::timeout(patience, answered).await {
         Ok(Ok(answer)) => Some(answer),
+        // Lost, or the other end is gone: a connection breaks at some time.
         Ok(Err(_)) => {
-            outside::sleep(patience.saturating_sub(began.elapsed())).await;
+            outside::sleep(patience.min(Duration::from_micros(outside::random::<u64>() % BREAK_US_MAX))).await;
             None
         }
         Err(_) => None,
