@@ -62,7 +62,10 @@ fn a_queue_that_serves_the_last_first_is_found() {
 
 #[test]
 fn tokens_that_begin_anew_after_a_restore_are_found() {
-    is_found(Bug::TokenReset, &["before a smaller one", "was given twice", "table check: ", "digests differ"]);
+    is_found(
+        Bug::TokenReset,
+        &["before a smaller one", "was given twice", "table check: ", "digests differ"],
+    );
 }
 
 #[test]

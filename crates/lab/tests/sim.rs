@@ -20,7 +20,9 @@ fn the_same_seed_gives_the_same_history_byte_for_byte() {
         kinds.extend(one.counts.into_keys());
     }
     assert_ne!(sim::run(7, None).history.to_string(), sim::run(8, None).history.to_string());
-    for kind in ["power-loss", "disk-full", "bit-flip", "disk-lost", "node-joins", "clock-drift", "message-twice"] {
+    for kind in
+        ["power-loss", "disk-full", "bit-flip", "disk-lost", "node-joins", "clock-drift", "message-twice"]
+    {
         assert!(kinds.contains(kind), "no {kind} in any of these seeds: {kinds:?}");
     }
 }

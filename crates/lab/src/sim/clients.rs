@@ -176,8 +176,14 @@ impl Client {
             None => Answer::Unknown,
         };
         self.note(held, Call::Read, called_us, answer);
-        if answer != Answer::Unknown && answer != Answer::Gone && world::with(|world| world.never.contains(&held.handle)) {
-            world::violate(format!("refused yet done: claim #{} is there although nothing was to have happened", held.handle));
+        if answer != Answer::Unknown
+            && answer != Answer::Gone
+            && world::with(|world| world.never.contains(&held.handle))
+        {
+            world::violate(format!(
+                "refused yet done: claim #{} is there although nothing was to have happened",
+                held.handle
+            ));
         }
         // Silence says nothing new.
         if answer == Answer::Unknown { Answer::Waiting } else { answer }

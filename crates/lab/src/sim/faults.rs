@@ -56,14 +56,14 @@ impl Cluster {
     }
 
     fn start(&mut self, id: u64) {
-        let peers: BTreeMap<u64, String> = match id <= self.first {
-            true => (1..=self.first).map(|id| (id, id.to_string())).collect(),
-            false => BTreeMap::new(),
-        };
         let others: Vec<u64> = self.members.iter().copied().filter(|other| *other != id).collect();
-        let seed = *self.random.pick(&others);
+        let seed = self.random.pick(&others).to_string();
+        let (peers, join) = match id <= self.first {
+            true => ((1..=self.first).map(|id| (id, id.to_string())).collect(), None),
+            false => (BTreeMap::new(), Some(seed)),
+        };
         with(|world| world.refused.remove(&id));
-        start_node(id, peers, Some(seed.to_string()));
+        start_node(id, peers, join);
     }
 
     fn any(&mut self) -> u64 {
@@ -224,10 +224,9 @@ impl Cluster {
         match with(|world| world.refused.get(&id).cloned()) {
             Some(why) if why.contains("damaged") => {}
             Some(why) => violate(format!("bit flip: node {id} does not start, but does not say why: {why}")),
-            None => violate(format!(
-                "bit flip: node {id} started although a bit of {} is wrong",
-                file.display()
-            )),
+            None => {
+                violate(format!("bit flip: node {id} started although a bit of {} is wrong", file.display()))
+            }
         }
         simulated::close_door(id);
         runtime::kill(id);
@@ -308,7 +307,10 @@ impl Cluster {
         for _ in 0..100 {
             runtime::run_until(runtime::now_us() + 97_000);
             let all: Vec<_> = self.members.iter().map(of).collect();
-            if all.iter().all(|one| one.is_some_and(|(applied, _)| Some(applied) == all[0].map(|first| first.0))) {
+            if all
+                .iter()
+                .all(|one| one.is_some_and(|(applied, _)| Some(applied) == all[0].map(|first| first.0)))
+            {
                 let same = all.iter().all(|one| *one == all[0]);
                 return (!same).then(|| format!("digests differ: after the same entry: {all:?}"));
             }

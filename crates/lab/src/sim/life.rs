@@ -159,7 +159,9 @@ impl Life<'_> {
         let write = |call, called_us| note(self.client, self.handle, &self.resource, call, called_us, answer);
         match what {
             Request::Register => {
-                let Some(first_us) = self.registering_us.filter(|_| answer != Answer::Unknown) else { return };
+                let Some(first_us) = self.registering_us.filter(|_| answer != Answer::Unknown) else {
+                    return;
+                };
                 self.registering_us = None;
                 let url = said.as_ref().and_then(|said| said.body.get("url")?.as_str());
                 self.path = url.and_then(|url| url.find("/v1/").map(|at| url[at..].to_string()));

@@ -48,7 +48,7 @@ pub struct Report {
 
 /// How long faults go on, and how long everything may take to be well again.
 const FAULTS_US: u64 = 15_000_000;
-const CALM_US: u64 = 12_000_000;
+const CALM_US: u64 = 6_000_000;
 /// Clocks of nodes may be so much too fast or slow, in millionths; the checker allows for twice as much.
 const DRIFT_PPM_MAX: u64 = 1_000;
 /// A leader shows that it is there so often.

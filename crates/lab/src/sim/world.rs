@@ -138,7 +138,9 @@ impl simulated::World for Around {
             let digest = table.freeze().digest();
             let known = with(|world| *world.digests.entry(index).or_insert(digest));
             if known != digest {
-                violate(format!("digests differ: node {node} has another table after entry {index} than a node before it"));
+                violate(format!(
+                    "digests differ: node {node} has another table after entry {index} than a node before it"
+                ));
             }
         }
     }

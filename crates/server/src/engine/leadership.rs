@@ -164,8 +164,7 @@ impl Watch {
     async fn is_refused(&self, role: Role) -> bool {
         let Role::Follows { leader } = role else { return false };
         if self.leadership.refused.load(Ordering::Acquire) {
-            let asked =
-                outside::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
+            let asked = outside::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
             self.leadership.leader_took(matches!(asked, Ok(Ok(Answer::Barrier { .. }))));
         }
         self.leadership.refused.load(Ordering::Acquire)

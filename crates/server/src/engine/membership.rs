@@ -171,8 +171,12 @@ impl Engine {
 
     /// Makes a voter of a node, once it has the log.
     async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
-        let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
-        caught_up.map_err(refused)?;
+        // A leader that does not vote (it was taken out as one without data, and elected by those who did not know yet) has
+        // the log already, and would wait for itself for ever.
+        if id != self.node_id() {
+            let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
+            caught_up.map_err(refused)?;
+        }
         let _one_at_a_time = self.changing.lock().await;
         if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
             return Ok(());

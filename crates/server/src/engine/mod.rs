@@ -504,7 +504,8 @@ pub enum Settled<T> {
 fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     let listeners = listeners.to_vec();
     let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));
-    let options = WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() };
+    let options =
+        WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() };
     // Small, so that a simulated minute fills many segments.
     #[cfg(feature = "sim")]
     let options = WalOptions { segment_bytes: 32 << 10, low_room_bytes: 8 << 10, ..options };

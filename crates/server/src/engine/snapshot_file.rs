@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 
 use super::entry::Origins;
 use super::types::SnapshotMeta;
-use crate::outside::fs::{self, File};
 use crate::outside;
+use crate::outside::fs::{self, File};
 
 /// The first bytes of every snapshot file; the last one is the format of this framing.
 const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";

@@ -114,7 +114,7 @@ impl StateMachine {
     /// Bugs that the simulation must find.
     #[cfg(feature = "planted")]
     fn plant(&self, table: &mut Table) {
-        use crate::outside::simulated::{Bug, is_planted, is_new_term};
+        use crate::outside::simulated::{Bug, is_new_term, is_planted};
         table.plant_lifo(is_planted(Bug::Lifo));
         let term = self.applied.map_or(0, |id| id.leader_id.term);
         table.plant_grant_twice(is_planted(Bug::GrantTwice) && is_new_term(term));
@@ -217,7 +217,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         loop {
             let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
             let origins = self.origins.clone();
-            match outside::in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await? {
+            match outside::in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await?
+            {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.

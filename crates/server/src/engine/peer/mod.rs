@@ -39,9 +39,9 @@ pub use self::connect::{PeerTls, Secret};
 use self::link::Link;
 #[cfg(not(feature = "sim"))]
 pub(super) use self::replicate::PeerNetwork;
+pub(super) use self::serve::PeerServer;
 #[cfg(feature = "sim")]
 pub(super) use self::simulated::PeerNetwork;
-pub(super) use self::serve::PeerServer;
 
 /// How long an answer may take. Whoever asks tries again, or elsewhere.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -79,7 +79,8 @@ where
         Ok(Ok(answer)) => Some(answer),
         // Lost, or the other end is gone: a connection breaks at some time.
         Ok(Err(_)) => {
-            outside::sleep(patience.min(Duration::from_micros(outside::random::<u64>() % BREAK_US_MAX))).await;
+            outside::sleep(patience.min(Duration::from_micros(outside::random::<u64>() % BREAK_US_MAX)))
+                .await;
             None
         }
         Err(_) => None,
@@ -180,7 +181,8 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
                 }
                 let answer = engine.raft().append_entries(rpc).await.ok()?;
                 // As `serve.rs`: a leader whose entries are taken was heard.
-                if matches!(answer, AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) {
+                if matches!(answer, AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_))
+                {
                     engine.table_clock().heard();
                 }
                 Some(answer)

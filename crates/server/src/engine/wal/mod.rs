@@ -313,13 +313,15 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
     simulated::keep(&shared);
     #[cfg(not(feature = "sim"))]
     {
-    let for_keeper = shared.clone();
-    let keeping = thread::Builder::new().name("wal-keeper".into()).spawn(move || for_keeper.keeper.run())?;
-    let flushing = thread::Builder::new().name("wal-flusher".into()).spawn(move || flush(&shared, &flusher));
-    if flushing.is_err() {
-        handle.shared.keeper.close();
-    }
-    handle.threads.lock().extend([keeping, flushing?]);
+        let for_keeper = shared.clone();
+        let keeping =
+            thread::Builder::new().name("wal-keeper".into()).spawn(move || for_keeper.keeper.run())?;
+        let flushing =
+            thread::Builder::new().name("wal-flusher".into()).spawn(move || flush(&shared, &flusher));
+        if flushing.is_err() {
+            handle.shared.keeper.close();
+        }
+        handle.threads.lock().extend([keeping, flushing?]);
     }
     Ok(Wal { inner: Arc::new(handle) })
 }
