@@ -39,10 +39,6 @@ struct Base {
 
 impl Base {
     fn now_us(&self, instant: Instant) -> u64 {
-        #[cfg(feature = "sim")]
-        if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::WallClock) {
-            return wall_us();
-        }
         match self.leading {
             false => self.now_us,
             true => {
@@ -116,6 +112,11 @@ impl TableClock {
     pub fn stamp(&self) -> Stamp {
         let mut base = self.base.lock();
         let now_us = base.now_us(Instant::now());
+        #[cfg(feature = "sim")]
+        let now_us = match crate::outside::simulated::is_planted(crate::outside::simulated::Bug::WallClock) {
+            true => wall_us(),
+            false => now_us,
+        };
         base.last_us = now_us.max(base.last_us + 1);
         Stamp { now_us: base.last_us, wall_us: wall_us() }
     }

@@ -229,7 +229,7 @@ impl Flusher {
         if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::AckBeforeFsync) {
             let file = self.active.file.clone();
             crate::outside::spawn(async move {
-                crate::outside::simulated::runtime::sleep_us(100_000).await;
+                crate::outside::simulated::runtime::sleep_us(1_000_000).await;
                 file.sync_data().ok();
             });
             return Ok(());

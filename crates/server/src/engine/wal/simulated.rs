@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Handle, Shared};
+use crate::outside;
 use crate::outside::simulated::runtime::{current_node, sleep_us};
 use crate::outside::simulated::world;
-use crate::outside::{self};
 
 /// How often the keeper looks whether there is space again.
 const KEEP_EVERY_US: u64 = 1_000_000;
