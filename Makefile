@@ -29,6 +29,7 @@ test: test-tools ## every test, installing what they need
 check: ## formatting, lints and documentation, without a warning; changes nothing
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --locked -p leasehold-lab --features planted --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 fix: ## format, and let clippy mend what it can
@@ -57,9 +58,10 @@ chaos: ## random faults on real nodes for MINUTES=5, with NODES=3 (see docs/reli
 	    --minutes $(MINUTES) --nodes $(NODES) $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
 
 SEEDS ?= 300
-FIRST_SEED ?= 1
-sim: ## a whole cluster in one thread, SEEDS=300 times from FIRST_SEED=1
-	$(CARGO) run --locked -p leasehold-lab --features sim --bin sim -- --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+# FIRST_SEED=m repeats a run; without it the seeds are new ones, and printed.
+sim: ## a whole cluster in one thread, SEEDS=300 times from FIRST_SEED=m, and all seeds that ever failed
+	$(CARGO) run --locked -p leasehold-lab --features sim --bin sim -- --seeds $(SEEDS) \
+	    $(if $(FIRST_SEED),--first-seed $(FIRST_SEED),--once-failed)
 
 cluster: ## three nodes on 127.0.0.1:4081, 4082 and 4083, with fresh data, until interrupted
 	$(CARGO) build --release --locked

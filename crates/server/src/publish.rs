@@ -92,7 +92,9 @@ impl Publisher {
     /// Wakes everyone: the table was replaced as a whole, or the node is shutting down.
     pub fn wake_all(&self) {
         self.listeners.iter().for_each(|listener| listener.replaced());
-        let claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
+        let mut claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
+        // In an order that is the same each time: the simulation relies on it.
+        claims.sort_unstable();
         claims.into_iter().for_each(|claim| self.wake(claim));
     }
 }

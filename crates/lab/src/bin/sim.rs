@@ -1,51 +1,77 @@
-//! `make sim SEEDS=n FIRST_SEED=m`: so many seeds of the simulation, one after the other.
+//! `make sim SEEDS=n FIRST_SEED=m`: so many seeds of the simulation, two at a time where there are two cores.
 //!
-//! In:    `--seeds N --first-seed N`, and `--history` to print what clients saw. Out: each failed seed with what was
-//!        violated, simulated hours and faults by kind, and the line `n seeds, k failed`; status 1 if any did.
+//! In:    `--seeds N --first-seed N`; without a first seed, seeds that nobody has run, from the date and the time;
+//!        `--once-failed` for those that ever failed, besides; `--history` to print what clients saw; `--bug NAME` to look
+//!        for a planted one.
+//! Out:   each failed seed with what was violated, simulated hours and faults by kind, and the line `n seeds, k failed`;
+//!        status 1 if any did.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to a person")]
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_lab::sim;
+use leasehold_lab::sim::{self, Bug};
+
+/// Bugs that can be planted, in a build with the feature `planted`.
+const BUGS: [Bug; 7] = [
+    Bug::AckBeforeFsync,
+    Bug::WallClock,
+    Bug::StaleRead,
+    Bug::GrantTwice,
+    Bug::Lifo,
+    Bug::TokenReset,
+    Bug::ParcelTwice,
+];
 
 fn main() -> ExitCode {
-    let (mut seeds, mut first, mut history) = (300, 1, false);
+    let (mut seeds, mut first, mut history, mut once_failed, mut bug) = (300, None, false, false, None);
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let mut number = || args.next().and_then(|value| value.parse::<u64>().ok());
         match name.as_str() {
             "--seeds" => seeds = number().unwrap_or(seeds),
-            "--first-seed" => first = number().unwrap_or(first),
+            "--first-seed" => first = number(),
+            "--once-failed" => once_failed = true,
             "--history" => history = true,
+            "--bug" => {
+                let wanted = args.next().unwrap_or_default();
+                bug = BUGS.into_iter().find(|bug| format!("{bug:?}") == wanted);
+                if bug.is_none() {
+                    eprintln!("--bug takes one of {BUGS:?}");
+                    return ExitCode::from(2);
+                }
+            }
             _ => {
                 eprintln!("{name} is unknown: see the head of crates/lab/src/bin/sim.rs");
                 return ExitCode::from(2);
             }
         }
     }
-    let (mut failed, mut operations, mut simulated_us) = (0, 0, 0);
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in first..first + seeds {
-        let report = sim::run(seed, None);
-        if history {
-            print!("{}", report.history);
-        }
-        if let Some(violation) = report.violation {
-            failed += 1;
-            println!("seed {seed}: {violation}");
-        }
-        operations += report.history.ops.len();
-        simulated_us += report.simulated_us;
-        report.counts.iter().for_each(|(kind, times)| *counts.entry(kind).or_default() += times);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let first = first.unwrap_or(now * 1_000);
+    println!("seeds {first} to {}: the same again with FIRST_SEED={first}", first + seeds.max(1) - 1);
+    let mut all: Vec<u64> = (first..first + seeds).collect();
+    if once_failed {
+        all.extend(sim::many::once_failed());
     }
-    let counts: Vec<String> = counts.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
-    println!(
-        "{:.1} simulated hours, {operations} operations: {}",
-        simulated_us as f64 / 3.6e9,
-        counts.join(", ")
-    );
-    println!("{seeds} seeds, {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if let Some(bug) = bug {
+        return find(bug, &all);
+    }
+    if history {
+        all.iter().for_each(|seed| print!("{}", sim::run(*seed, None).history));
+    }
+    let summary = sim::many::run_all(&all);
+    println!("{summary}");
+    if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What each seed says about a bug.
+fn find(bug: Bug, seeds: &[u64]) -> ExitCode {
+    for seed in seeds {
+        let found = sim::many::run_caught(*seed, Some(bug)).map(|report| report.violation);
+        let found = found.unwrap_or_else(Some).unwrap_or_default();
+        println!("{bug:?}: seed {seed}: {}", found.lines().next().unwrap_or("nothing"));
+    }
+    ExitCode::SUCCESS
 }

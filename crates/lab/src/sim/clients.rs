@@ -1,35 +1,38 @@
-//! Simulated clients, who write down what they asked and were told.
+//! Simulated clients that give the engine commands, who write down what they asked and were told.
 //!
 //! In:    nodes that may be down. Out: operations in the world's history.
 //! Never: takes silence for a no.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
+use leasehold_server::engine::{Engine, EngineError};
+use leasehold_server::outside::simulated::runtime::{self, now_us, sleep_us, timeout};
 use tokio::sync::oneshot;
 
-use super::node::SimNode;
-use super::runtime::{self, now_us, sleep_us};
-use super::world;
+use super::{DRIFT_PPM_MAX, life, world};
 use crate::history::{Answer, Call, Handle, Op};
 use crate::random::Random;
 
-/// Clocks of nodes may be so much too fast, in millionths; the checker allows for twice as much.
-pub(super) const FAST_PPM_MAX: u64 = 1_000;
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// One client.
 pub(super) struct Client {
     pub(super) number: u64,
     pub(super) random: Random,
-    pub(super) nodes: u64,
 }
 
-struct Held {
-    handle: Handle,
-    resource: String,
-    id: ClaimId,
+pub(super) struct Held {
+    pub(super) handle: Handle,
+    pub(super) resource: String,
+    pub(super) id: ClaimId,
+    /// How often it was to be renewed.
+    renewals: u32,
 }
 
 fn of_view(view: &View) -> Answer {
@@ -40,81 +43,108 @@ fn of_view(view: &View) -> Answer {
     }
 }
 
+/// What a lease of so long is sure to last, with clocks as bad as they may be.
+pub(super) fn sure_us(ttl_us: u64) -> u64 {
+    ttl_us - 2 * ttl_us * DRIFT_PPM_MAX / 1_000_000
+}
+
+/// A number for a claim.
+pub(super) fn new_handle() -> Handle {
+    world::with(|world| {
+        world.handles += 1;
+        world.handles
+    })
+}
+
+/// Writes an operation down.
+pub(super) fn note(client: u64, claim: Handle, resource: &str, call: Call, called_us: u64, answer: Answer) {
+    let returned_us = if answer == Answer::Unknown { u64::MAX } else { now_us() };
+    let resource = resource.to_string();
+    world::with(|world| world.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer }));
+}
+
 impl Client {
     /// Works until the world stops.
     pub(super) async fn run(mut self) {
         world::with(|world| world.clients_at_work += 1);
         while !world::with(|world| world.stop) {
-            self.once().await;
+            match self.number.is_multiple_of(2) {
+                true => self.once().await,
+                false => life::live(self.number, &mut self.random).await,
+            }
             sleep_us(self.random.below(100_000)).await;
         }
         world::with(|world| world.clients_at_work -= 1);
     }
 
     fn note(&self, held: &Held, call: Call, called_us: u64, answer: Answer) {
-        let returned_us = if answer == Answer::Unknown { u64::MAX } else { now_us() };
-        let (client, claim, resource) = (self.number, held.handle, held.resource.clone());
-        world::with(|world| {
-            world.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer });
-        });
+        note(self.number, held.handle, &held.resource, call, called_us, answer);
     }
 
     /// Asks some node; `None` if there was no answer.
     async fn ask<A, F, Fut>(&mut self, ask: F) -> Option<A>
     where
         A: Send + 'static,
-        F: FnOnce(Arc<SimNode>) -> Fut,
-        Fut: Future<Output = Option<A>> + Send + 'static,
+        F: FnOnce(Arc<Engine>) -> Fut,
+        Fut: Future<Output = A> + Send + 'static,
     {
-        let node = 1 + self.random.below(self.nodes);
+        let node = world::any_node(&mut self.random).unwrap_or(0);
         let Some(at) = world::node(node) else {
-            sleep_us(50_000).await;
+            sleep_us(100_000).await;
             return None;
         };
         let (reply, answer) = oneshot::channel();
-        let asked = ask(at);
+        let asked = ask(at.engine);
         runtime::spawn_on(node, async move {
-            if let Some(said) = asked.await {
-                reply.send(said).ok();
-            }
+            reply.send(asked.await).ok();
         });
-        answer.await.ok()
+        timeout(PATIENCE, answer).await.ok()?.ok()
     }
 
-    async fn submit(&mut self, command: Command) -> Option<Outcome> {
-        self.ask(|node| node.submit(vec![command])).await.and_then(|mut outcomes| outcomes.pop())
+    /// The outcome, or an error of which the service says that nothing happened, or nobody knows.
+    async fn submit(&mut self, command: Command) -> Option<Result<Outcome, EngineError>> {
+        let asked = self.ask(|engine| async move { engine.submit(command).await }).await?;
+        if asked == Err(EngineError::Unknown) { None } else { Some(asked) }
     }
 
     async fn once(&mut self) {
-        let handle = world::with(|world| {
-            world.handles += 1;
-            world.handles
-        });
+        let handle = new_handle();
         let resource = format!("r{}", self.random.below(3));
         let id = ClaimId::from_u128(u128::from(handle) << 64 | u128::from(self.random.next()));
         world::with(|world| world.claims.push((handle, resource.clone(), id)));
-        let held = Held { handle, resource, id };
+        let mut held = Held { handle, resource, id, renewals: 0 };
         let ttl_us = self.random.between(200_000, 3_000_000);
         let on_busy = if self.random.percent(80) { OnBusy::Queue } else { OnBusy::Refuse };
-        let owner = format!("client {}", self.number);
+        // One of its own: a release "of whatever this owner holds" that comes late must not meet a later claim.
+        let owner = format!("client {} #{handle}", self.number);
         let new = Command::Claim(NewClaim::new(id, &held.resource, &owner, Some(ttl_us), on_busy));
-        // What the checker may count on, with the clocks as bad as they may be.
-        let sure_us = ttl_us - 2 * ttl_us * FAST_PPM_MAX / 1_000_000;
-        let call = Call::Claim { ttl_us: Some(sure_us) };
+        let call = Call::Claim { ttl_us: Some(sure_us(ttl_us)) };
         let called_us = now_us();
         let mut answer = Answer::Unknown;
-        for attempt in 0..4 {
+        let mut unknown = false;
+        for _ in 0..4 {
             // The same id: the same claim, however often it is asked for.
             answer = match self.submit(new.clone()).await {
-                Some(Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view)) => {
+                Some(Ok(Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view))) => {
                     of_view(&view)
                 }
-                Some(Outcome::Rejected(Rejection::Busy(_))) if attempt == 0 => Answer::Refused,
-                Some(Outcome::Rejected(Rejection::Busy(_))) => Answer::Unknown,
-                Some(other) => return world::violate(format!("a claim was answered with {other}")),
-                None => continue,
+                Some(Ok(Outcome::Rejected(Rejection::Busy(_)))) if !unknown => Answer::Refused,
+                Some(Ok(Outcome::Rejected(Rejection::Busy(_)))) => Answer::Unknown,
+                Some(Ok(other)) => return world::violate(format!("a claim was answered with {other}")),
+                // Nothing happened.
+                Some(Err(_)) => {
+                    sleep_us(self.random.between(50_000, 300_000)).await;
+                    continue;
+                }
+                None => {
+                    unknown = true;
+                    continue;
+                }
             };
             break;
+        }
+        if answer == Answer::Unknown && !unknown {
+            world::with(|world| world.never.insert(handle));
         }
         self.note(&held, call, called_us, answer);
         for _ in 0..40 {
@@ -125,7 +155,7 @@ impl Client {
             answer = self.look(&held).await;
         }
         match answer {
-            Answer::Active { .. } => self.hold(&held, &owner, ttl_us, sure_us).await,
+            Answer::Active { .. } => self.hold(&mut held, &owner, ttl_us).await,
             Answer::Waiting => self.finish(&held, Target::Claim(held.id), Ending::Withdrawn, &owner).await,
             _ => {}
         }
@@ -133,28 +163,58 @@ impl Client {
 
     async fn look(&mut self, held: &Held) -> Answer {
         let (called_us, id) = (now_us(), held.id);
-        let answer = match self.ask(|node| node.read(id)).await {
-            Some(Some(view)) => of_view(&view),
+        let read = |engine: Arc<Engine>| async move {
+            engine.barrier().await.ok()?;
+            Some(engine.read(|table, now_us| table.claim_view(id, now_us)))
+        };
+        let answer = match self.ask(read).await.flatten() {
+            Some(Some(view)) => {
+                self.count_renewals(held, &view);
+                of_view(&view)
+            }
             Some(None) => Answer::Gone,
             None => Answer::Unknown,
         };
         self.note(held, Call::Read, called_us, answer);
+        if answer != Answer::Unknown
+            && answer != Answer::Gone
+            && world::with(|world| world.never.contains(&held.handle))
+        {
+            world::violate(format!(
+                "refused yet done: claim #{} is there although nothing was to have happened",
+                held.handle
+            ));
+        }
         // Silence says nothing new.
         if answer == Answer::Unknown { Answer::Waiting } else { answer }
     }
 
-    async fn hold(&mut self, held: &Held, owner: &str, ttl_us: u64, sure_us: u64) {
-        sleep_us(self.random.below(100_000)).await;
-        if self.random.percent(40) {
+    /// Nobody else renews it: what is sent once happens once.
+    fn count_renewals(&self, held: &Held, view: &View) {
+        if self.number != READER && view.claim.renewals > held.renewals {
+            world::violate(format!(
+                "happened twice: claim #{} was renewed {} times, and its client asked for {}",
+                held.handle, view.claim.renewals, held.renewals
+            ));
+        }
+    }
+
+    async fn hold(&mut self, held: &mut Held, owner: &str, ttl_us: u64) {
+        for _ in 0..self.random.below(4) {
+            sleep_us(self.random.below(60_000)).await;
             let (target, guard) = (Target::Claim(held.id), Guard::default());
             let called_us = now_us();
+            held.renewals += 1;
             let renew = Command::Renew { target, guard, ttl_us: Some(ttl_us), data: None };
             let answer = match self.submit(renew).await {
-                Some(Outcome::Renewed(view)) => of_view(&view),
-                Some(_) => Answer::Over,
-                None => Answer::Unknown,
+                Some(Ok(Outcome::Renewed(view))) => {
+                    self.count_renewals(held, &view);
+                    of_view(&view)
+                }
+                Some(Ok(_)) => Answer::Over,
+                Some(Err(_)) | None => Answer::Unknown,
             };
-            self.note(held, Call::Renew { ttl_us: sure_us }, called_us, answer);
+            self.note(held, Call::Renew { ttl_us: sure_us(ttl_us) }, called_us, answer);
         }
         if self.random.percent(50) {
             self.look(held).await;
@@ -175,20 +235,23 @@ impl Client {
         let (call, id) = (Call::Finish, held.id);
         let answer = match self.submit(finish).await {
             // An older claim of the same owner may have been meant: then this one is over already.
-            Some(Outcome::Finished(view)) if view.claim.id == id => Answer::Done,
-            Some(Outcome::Rejected(Rejection::Waiting(_))) => Answer::Waiting,
-            Some(_) => Answer::Over,
-            None => Answer::Unknown,
+            Some(Ok(Outcome::Finished(view))) if view.claim.id == id => Answer::Done,
+            Some(Ok(Outcome::Rejected(Rejection::Waiting(_)))) => Answer::Waiting,
+            Some(Ok(_)) => Answer::Over,
+            Some(Err(_)) | None => Answer::Unknown,
         };
         self.note(held, call, called_us, answer);
     }
 }
 
+/// The number of the client that only reads.
+pub(super) const READER: u64 = 99;
+
 /// Asks for claims once everything is well again.
 pub(super) async fn read_again(mut client: Client, claims: Vec<(Handle, String, ClaimId)>) {
     world::with(|world| world.clients_at_work += 1);
     for (handle, resource, id) in claims {
-        client.look(&Held { handle, resource, id }).await;
+        client.look(&Held { handle, resource, id, renewals: 0 }).await;
     }
     world::with(|world| world.clients_at_work -= 1);
 }

@@ -1,6 +1,6 @@
 //! What all parts of a simulation share: who runs, who reaches whom, and what was found wrong.
 //!
-//! In:    faults from `mod.rs`. Out: passages for `network.rs`, nodes for whoever talks to one; the first violation.
+//! In:    faults from `faults.rs`. Out: the fate of messages, nodes for whoever talks to one; the first violation.
 //! Never: lives longer than one seed.
 
 use std::cell::RefCell;
@@ -8,14 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::{ClaimId, Table};
+use leasehold_server::engine::Engine;
+use leasehold_server::http::server::App;
+use leasehold_server::outside::simulated::{self, Passage};
 
-use super::node::SimNode;
-use super::types::Raft;
 use crate::history::{Handle, Op};
 use crate::random::Random;
 
 /// Every so many entries the nodes' tables are compared.
 const COMPARE_EVERY: u64 = 16;
+
+/// A running node.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub(super) engine: Arc<Engine>,
+    pub(super) app: Arc<App>,
+}
 
 /// The state of the world.
 pub(super) struct World {
@@ -26,22 +34,30 @@ pub(super) struct World {
     pub(super) twice: u64,
     /// The longest way.
     pub(super) delay_us: u64,
-    pub(super) nodes: BTreeMap<u64, Arc<SimNode>>,
+    pub(super) nodes: BTreeMap<u64, Running>,
+    /// Nodes that did not start, and why.
+    pub(super) refused: BTreeMap<u64, String>,
+    /// Nodes that are out of the cluster.
+    pub(super) left: BTreeSet<u64>,
     /// How far each node's wall clock is ahead.
     pub(super) wall_us: BTreeMap<u64, u64>,
+    /// How long a sync of each disk takes at the most.
+    pub(super) sync_us: BTreeMap<u64, u64>,
     digests: BTreeMap<u64, [u8; 32]>,
     pub(super) violation: Option<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
     pub(super) ops: Vec<Op>,
     pub(super) handles: u64,
-    /// Every claim that was ever asked for.
+    /// Every claim that was ever asked for under an id of the client's.
     pub(super) claims: Vec<(Handle, String, ClaimId)>,
+    /// Those of which the service said that nothing happened.
+    pub(super) never: BTreeSet<Handle>,
     pub(super) stop: bool,
     pub(super) clients_at_work: u64,
 }
 
 impl World {
-    pub(super) fn new(random: Random) -> Self {
+    fn new(random: Random) -> Self {
         Self {
             random,
             cut: BTreeSet::new(),
@@ -49,13 +65,17 @@ impl World {
             twice: 2,
             delay_us: 3_000,
             nodes: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            left: BTreeSet::new(),
             wall_us: BTreeMap::new(),
+            sync_us: BTreeMap::new(),
             digests: BTreeMap::new(),
             violation: None,
             counts: BTreeMap::new(),
             ops: Vec::new(),
             handles: 0,
             claims: Vec::new(),
+            never: BTreeSet::new(),
             stop: false,
             clients_at_work: 0,
         }
@@ -78,36 +98,66 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|world| look(world.borrow_mut().as_mut().expect("a simulation runs")))
 }
 
-/// What happens to one message.
-pub(super) struct Passage {
-    /// When it arrives; `None`: never.
-    pub(super) after_us: Option<u64>,
-    /// When it arrives once more.
-    pub(super) twice_after_us: Option<u64>,
+/// The world as the nodes see it.
+pub(super) struct Around;
+
+impl simulated::World for Around {
+    fn passage(&self, from: u64, to: u64) -> Passage {
+        with(|world| {
+            let lost = world.cut.contains(&(from, to)) || world.random.percent(world.loss);
+            let after_us = 100 + world.random.below(world.delay_us);
+            let twice = !lost && world.random.percent(world.twice);
+            let again_us = 100 + world.random.below(20 * world.delay_us);
+            if lost {
+                *world.counts.entry("message-lost").or_default() += 1;
+            }
+            if twice {
+                *world.counts.entry("message-twice").or_default() += 1;
+            }
+            Passage { after_us: (!lost).then_some(after_us), twice_after_us: twice.then_some(again_us) }
+        })
+    }
+
+    fn wall_ahead_us(&self, node: u64) -> u64 {
+        with(|world| world.wall_us.get(&node).copied().unwrap_or(0))
+    }
+
+    fn sync_us(&self, node: u64) -> u64 {
+        with(|world| {
+            let slow_us = world.sync_us.get(&node).copied().unwrap_or(4_000);
+            50 + world.random.below(slow_us)
+        })
+    }
+
+    /// After every entry on every node: the table is consistent, and the same as that of the others at this entry.
+    fn applied(&self, node: u64, index: u64, table: &Table) {
+        if let Err(wrong) = table.check(true) {
+            violate(format!("table check: node {node}, entry {index}: {wrong}"));
+        }
+        if index.is_multiple_of(COMPARE_EVERY) {
+            let digest = table.freeze().digest();
+            let known = with(|world| *world.digests.entry(index).or_insert(digest));
+            if known != digest {
+                violate(format!(
+                    "digests differ: node {node} has another table after entry {index} than a node before it"
+                ));
+            }
+        }
+    }
+
+    fn count(&self, what: &'static str) {
+        count(what);
+    }
 }
 
-pub(super) fn passage(from: u64, to: u64) -> Passage {
-    with(|world| {
-        let lost = world.cut.contains(&(from, to)) || world.random.percent(world.loss);
-        let after_us = 100 + world.random.below(world.delay_us);
-        let twice = !lost && world.random.percent(world.twice);
-        let again_us = 100 + world.random.below(20 * world.delay_us);
-        if lost {
-            *world.counts.entry("message-lost").or_default() += 1;
-        }
-        if twice {
-            *world.counts.entry("message-twice").or_default() += 1;
-        }
-        Passage { after_us: (!lost).then_some(after_us), twice_after_us: twice.then_some(again_us) }
-    })
+/// Some node that runs.
+pub(super) fn any_node(random: &mut Random) -> Option<u64> {
+    let up: Vec<u64> = with(|world| world.nodes.keys().copied().collect());
+    (!up.is_empty()).then(|| *random.pick(&up))
 }
 
-pub(super) fn node(id: u64) -> Option<Arc<SimNode>> {
+pub(super) fn node(id: u64) -> Option<Running> {
     with(|world| world.nodes.get(&id).cloned())
-}
-
-pub(super) fn raft_of(id: u64) -> Option<Raft> {
-    node(id).map(|node| node.raft.clone())
 }
 
 pub(super) fn count(what: &'static str) {
@@ -118,18 +168,4 @@ pub(super) fn violate(what: String) {
     with(|world| {
         world.violation.get_or_insert(what);
     });
-}
-
-/// After every entry on every node: the table is consistent, and the same as that of the others at this entry.
-pub(super) fn check_table(node: u64, index: u64, table: &Table) {
-    if let Err(wrong) = table.check(true) {
-        violate(format!("node {node}, entry {index}: {wrong}"));
-    }
-    if index.is_multiple_of(COMPARE_EVERY) {
-        let digest = table.freeze().digest();
-        let known = with(|world| *world.digests.entry(index).or_insert(digest));
-        if known != digest {
-            violate(format!("node {node} has another table after entry {index} than a node before it"));
-        }
-    }
 }

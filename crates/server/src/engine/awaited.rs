@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use super::EngineError;
 use super::entry::{Origin, Parcel};
 use super::types::NodeId;
+use crate::outside::random;
 
 /// Who waits for which outcomes of a parcel, in its order.
 #[derive(Debug)]
@@ -67,12 +68,12 @@ impl Awaited {
     /// Nothing yet, for a run that no other has had.
     pub fn new(node: NodeId) -> Self {
         let (parcels, unsent, changed) = Default::default();
-        Self { node, run: rand::random(), parcels, unsent, changed }
+        Self { node, run: random(), parcels, unsent, changed }
     }
 
     /// A new id for a claim that lives no longer than this process.
     pub(super) fn claim_id(&self) -> ClaimId {
-        let random: u128 = rand::random::<u128>() >> 48;
+        let random: u128 = random::<u128>() >> 48;
         ClaimId::from_u128(u128::from(self.node & 0xffff) << 112 | u128::from(self.run as u32) << 80 | random)
     }
 

@@ -5,10 +5,13 @@
 //! Never: lets wall time shorten or end a lease: it is read for display alone. Never counts time in which nobody could
 //!        renew: it stands still without a leader, and goes on for at most [`STALL_MAX`] without a pulse.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_core::Stamp;
 use parking_lot::Mutex;
+
+use crate::outside::Instant;
+pub use crate::outside::wall_us;
 
 /// How far the clock of a leader goes on by itself. A leader that was stopped (SIGSTOP, a frozen machine) or has lost
 /// its majority does not pulse, and what passed beyond this did not count.
@@ -109,6 +112,11 @@ impl TableClock {
     pub fn stamp(&self) -> Stamp {
         let mut base = self.base.lock();
         let now_us = base.now_us(Instant::now());
+        #[cfg(feature = "sim")]
+        let now_us = match crate::outside::simulated::is_planted(crate::outside::simulated::Bug::WallClock) {
+            true => wall_us(),
+            false => now_us,
+        };
         base.last_us = now_us.max(base.last_us + 1);
         Stamp { now_us: base.last_us, wall_us: wall_us() }
     }
@@ -120,11 +128,6 @@ impl TableClock {
         // A deadline beyond what the machine can count is as good as never: look again in a day.
         base.at.checked_add(ahead).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
-}
-
-/// Microseconds since 1970 by the wall clock; 0 where it stands before that.
-pub fn wall_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 #[cfg(test)]

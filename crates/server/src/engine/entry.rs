@@ -80,6 +80,10 @@ struct Run {
 impl Origins {
     /// The parcels of an entry that come for the first time; they are remembered from now on.
     pub fn first_of<'a>(&mut self, proposal: &'a Proposal) -> Vec<&'a Parcel> {
+        #[cfg(feature = "sim")]
+        if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::ParcelTwice) {
+            return proposal.parcels.iter().collect();
+        }
         let is_first = |parcel: &&Parcel| parcel.origin.is_none_or(|origin| self.is_first(&origin));
         proposal.parcels.iter().filter(is_first).collect()
     }

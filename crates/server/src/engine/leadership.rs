@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::Instant as _;
 use openraft::ServerState;
@@ -20,6 +20,7 @@ use super::clock::TableClock;
 use super::peer::{Answer, Ask, Peers};
 use super::state_machine::Shared;
 use super::types::{NodeId, Raft};
+use crate::outside::{self, Instant};
 
 /// What this node is to the cluster at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,8 +153,9 @@ impl Watch {
                 self.leadership.set(Role::Gone, seen.voters);
             }
             tokio::select! {
+                biased;
                 changed = server.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(pause) => {}
+                () = outside::sleep(pause) => {}
             }
         }
     }
@@ -162,8 +164,7 @@ impl Watch {
     async fn is_refused(&self, role: Role) -> bool {
         let Role::Follows { leader } = role else { return false };
         if self.leadership.refused.load(Ordering::Acquire) {
-            let asked =
-                tokio::time::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
+            let asked = outside::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
             self.leadership.leader_took(matches!(asked, Ok(Ok(Answer::Barrier { .. }))));
         }
         self.leadership.refused.load(Ordering::Acquire)
@@ -202,7 +203,7 @@ impl Watch {
     /// A new leader begins where the table will be once it has all that its predecessors committed.
     async fn take_over(&self, term: u64) -> Role {
         let caught_up = self.raft.ensure_linearizable(ReadPolicy::ReadIndex);
-        match tokio::time::timeout(self.patience.silence, caught_up).await {
+        match outside::timeout(self.patience.silence, caught_up).await {
             Ok(Ok(_)) => {
                 self.clock.lead();
                 tracing::info!(term, "this node leads");

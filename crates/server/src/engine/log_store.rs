@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use super::types::{Entry, LogId, NodeId, TypeConfig, Vote};
 use super::wal::{Record, Wal, WalError, WalOptions};
+use crate::outside;
 
 /// The format of an entry's bytes, their first one. Older formats stay readable.
 pub(super) const ENTRY_FORMAT: u8 = 2;
@@ -142,13 +143,13 @@ impl RaftLogReader<TypeConfig> for LogStore {
             return Ok(cached);
         }
         let wal = self.wal.clone();
-        let older = tokio::task::spawn_blocking(move || {
+        let older = outside::blocking(move || {
             wal.read(start..older_end)?
                 .iter()
                 .map(|(_, bytes)| decode_entry(bytes))
                 .collect::<io::Result<Vec<_>>>()
         });
-        let mut entries = older.await.map_err(io::Error::other)??;
+        let mut entries = older.await??;
         entries.extend(cached);
         Ok(entries)
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::{BasicNode, ChangeMembers};
@@ -17,6 +17,7 @@ use super::leadership::Role;
 use super::peer::{Answer, Ask};
 use super::types::NodeId;
 use super::{ClusterConfig, Engine};
+use crate::outside::{self, Instant};
 
 /// Between two attempts to be let in.
 const TRY_AGAIN: Duration = Duration::from_millis(300);
@@ -170,8 +171,12 @@ impl Engine {
 
     /// Makes a voter of a node, once it has the log.
     async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
-        let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
-        caught_up.map_err(refused)?;
+        // A leader that does not vote (it was taken out as one without data, and elected by those who did not know yet) has
+        // the log already, and would wait for itself for ever.
+        if id != self.node_id() {
+            let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
+            caught_up.map_err(refused)?;
+        }
         let _one_at_a_time = self.changing.lock().await;
         if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
             return Ok(());
@@ -213,7 +218,7 @@ impl Engine {
                 }
             }
         };
-        let waited = tokio::time::timeout(TRANSFER_MAX, changed).await;
+        let waited = outside::timeout(TRANSFER_MAX, changed).await;
         waited.map_err(|_| refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
     }
 
@@ -250,7 +255,7 @@ impl Engine {
                 }
                 Some((_, false)) | None => {}
             }
-            tokio::time::sleep(TRY_AGAIN).await;
+            outside::sleep(TRY_AGAIN).await;
         }
     }
 
@@ -329,7 +334,7 @@ impl Engine {
                 }
                 _ => return,
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            outside::sleep(Duration::from_secs(1)).await;
         }
     }
 }

@@ -44,7 +44,6 @@ use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use self::awaited::Awaited;
 use self::clock::TableClock;
@@ -60,6 +59,7 @@ use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
+use crate::outside::{self, JoinHandle};
 use crate::publish::{Listener, Publisher};
 
 /// The number of a node that is alone.
@@ -73,7 +73,7 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
-const LOG_KEPT: u64 = 2000;
+const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
 /// Entries in one message: each may have a megabyte.
 const ENTRIES_PER_MESSAGE: u64 = 16;
 
@@ -176,14 +176,13 @@ pub struct Engine {
     /// Where everything from the proposer to the table runs.
     thread: EngineThread,
     /// Held until the very end, so that no second process opens the same files.
-    _data_dir: DataDir,
+    _data_dir: Option<DataDir>,
 }
 
 impl Engine {
     /// Opens the data directory, replays what is there and takes this node's place in its cluster.
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
-        let data_dir = DataDir::open(&config.data_dir)?;
-        let node = data_dir.node_id(config.cluster.as_ref().map(|cluster| cluster.node))?;
+        let (data_dir, node) = open_data_dir(&config)?;
         let alone = config.cluster.is_none();
         let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
         let clock = Arc::new(TableClock::default());
@@ -282,6 +281,14 @@ impl Engine {
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
             None => self.wait_until_leading().await,
+            #[cfg(feature = "sim")]
+            Some(cluster) => {
+                peer::simulated::open(self, door);
+                let enter = self.thread.spawn(self.clone().enter(cluster.clone()));
+                self.tasks.lock().push(enter);
+                Ok(())
+            }
+            #[cfg(not(feature = "sim"))]
             Some(cluster) => {
                 let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
                     let why = format!("can't listen for peers on {}: {error}", cluster.listen);
@@ -308,7 +315,7 @@ impl Engine {
             if let Err(fatal) = &self.raft.metrics().borrow_watched().running_state {
                 return Err(StartError::Raft(fatal.to_string()));
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            outside::sleep(Duration::from_millis(2)).await;
         }
         if let Err(error) = self.configure().await {
             return Err(StartError::Raft(error.to_string()));
@@ -445,7 +452,7 @@ impl Engine {
             if let Err(fatal) = &metrics.borrow_watched().running_state {
                 return fatal.to_string();
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            outside::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -456,7 +463,7 @@ impl Engine {
         let tasks: Vec<_> = self.tasks.lock().drain(..).collect();
         let mut tasks = tasks.into_iter();
         if let Some(mut proposer) = tasks.next()
-            && tokio::time::timeout(STOP_MAX, &mut proposer).await.is_err()
+            && outside::timeout(STOP_MAX, &mut proposer).await.is_err()
         {
             tracing::warn!("the last commands were not acknowledged in time");
             proposer.abort();
@@ -497,7 +504,45 @@ pub enum Settled<T> {
 fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     let listeners = listeners.to_vec();
     let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));
-    WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() }
+    let options =
+        WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() };
+    // Small, so that a simulated minute fills many segments.
+    #[cfg(feature = "sim")]
+    let options = WalOptions { segment_bytes: 32 << 10, low_room_bytes: 8 << 10, ..options };
+    options
+}
+
+/// A simulated node is gone: its peers don't reach it any more.
+#[cfg(feature = "sim")]
+pub(crate) fn close_door(node: NodeId) {
+    peer::simulated::close(node);
+}
+
+#[cfg(feature = "sim")]
+impl Engine {
+    /// What is on its way to the disk is there as far as it got when the power goes.
+    pub fn lose_power(&self) {
+        self.log.wal().lose_power();
+    }
+
+    /// The newest entry in this node's table.
+    pub fn applied(&self) -> u64 {
+        self.shared.applied.load(Ordering::Acquire)
+    }
+}
+
+/// Takes the data directory, and finds out whose it is.
+#[cfg(not(feature = "sim"))]
+fn open_data_dir(config: &EngineConfig) -> Result<(Option<DataDir>, NodeId), StartError> {
+    let data_dir = DataDir::open(&config.data_dir)?;
+    let node = data_dir.node_id(config.cluster.as_ref().map(|cluster| cluster.node))?;
+    Ok((Some(data_dir), node))
+}
+
+/// A simulated disk is nobody else's.
+#[cfg(feature = "sim")]
+fn open_data_dir(config: &EngineConfig) -> Result<(Option<DataDir>, NodeId), StartError> {
+    Ok((None, config.cluster.as_ref().map_or(ALONE, |cluster| cluster.node)))
 }
 
 /// How long everything takes between nodes.
@@ -570,6 +615,7 @@ async fn tick(engine: Arc<Engine>) {
         let deadline_us = engine.shared.earliest_deadline_us.load(Ordering::Acquire);
         if deadline_us == NO_DEADLINE {
             tokio::select! {
+                biased;
                 () = engine.shared.deadline_moved.notified() => {}
                 () = engine.leadership.ticker.notified() => {}
             }
@@ -578,15 +624,16 @@ async fn tick(engine: Arc<Engine>) {
         last_us = engine.shared.table.read().clock().now_us.max(last_us);
         let next_us = deadline_us.min(last_us + STAMP_EVERY_US);
         if next_us > engine.clock.now_us() {
-            let at = tokio::time::Instant::from_std(engine.clock.instant_of(next_us));
+            let at = engine.clock.instant_of(next_us);
             tokio::select! {
-                () = tokio::time::sleep_until(at) => {}
+                biased;
+                () = outside::sleep_until(at) => {}
                 () = engine.shared.deadline_moved.notified() => {}
                 () = engine.leadership.ticker.notified() => {}
             }
         } else if let Err(error) = engine.submit(Command::Tick).await {
             tracing::warn!(%error, "the clock of the table could not be moved");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            outside::sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -594,12 +641,10 @@ async fn tick(engine: Arc<Engine>) {
 /// Takes a snapshot when the log has become long, so that it can be cut.
 async fn take_snapshots(engine: Arc<Engine>) {
     let dir = engine.snapshot_dir();
-    let mut ticker = tokio::time::interval(Duration::from_millis(250));
-    ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // What the last snapshot left behind for nodes that were away for a moment does not count as growth.
     let mut left = 0;
     loop {
-        ticker.tick().await;
+        outside::sleep(Duration::from_millis(250)).await;
         let bytes = engine.log.wal().log_bytes();
         left = bytes.min(left);
         if bytes - left < engine.config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2) {
@@ -609,12 +654,12 @@ async fn take_snapshots(engine: Arc<Engine>) {
         if engine.raft.trigger().snapshot().await.is_err() {
             return;
         }
-        let _ = tokio::time::timeout(Duration::from_secs(120), progress.changed()).await;
+        let _ = outside::timeout(Duration::from_secs(120), progress.changed()).await;
         left = engine.log.wal().log_bytes();
     }
 }
 
 fn newest_snapshot_bytes(dir: &Path) -> u64 {
     let newest = snapshot_file::newest(dir).ok().flatten();
-    newest.and_then(|(_, file)| std::fs::metadata(file.path).ok()).map_or(0, |metadata| metadata.len())
+    newest.and_then(|(_, file)| outside::fs::len(&file.path).ok()).unwrap_or(0)
 }

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{Command, Outcome};
 use parking_lot::Mutex;
@@ -21,12 +22,15 @@ use super::leadership::{Leadership, Role};
 use super::peer::{Ask, Peers};
 use super::types::{Callback, Raft, WriteResult};
 use super::wal::{Room, Wal};
+use crate::outside;
 
 /// Entries on their way at once. Two: while one is being written the next is being filled, and batches stay large.
 const ENTRIES_MAX: usize = 2;
 /// Parcels on their way to a leader at once: a few, so that a slow link stays busy.
 const PARCELS_MAX: usize = 4;
 const _: () = assert!(2 * PARCELS_MAX as u64 + ENTRIES_MAX as u64 <= WINDOW);
+/// How long a parcel that was refused rests: by then there may be another leader, or this one may take it.
+const SEND_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Commands in one parcel: enough for every connection of a busy node.
 const PARCEL_LEN_MAX: usize = 2048;
 /// Bytes of one parcel, roughly: a fraction of a log segment.
@@ -158,6 +162,7 @@ impl Proposer {
     pub(super) async fn run(self: Arc<Self>, raft: Raft) {
         loop {
             tokio::select! {
+                biased;
                 () = self.wake.notified() => {}
                 () = self.awaited.changed.notified() => {}
                 () = self.leadership.changed.notified() => {}
@@ -262,9 +267,13 @@ impl Proposer {
         let callback = Callback(Box::new(move |result: WriteResult| {
             drop(landed);
             if result.is_err() {
-                // Whatever happened, the entry may yet be committed; sent again, a parcel still happens once.
-                let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
-                origins.for_each(|origin| awaited.send_again(&origin));
+                // Whatever happened, the entry may yet be committed; sent again, a parcel still happens once. Not at
+                // once: a leader that hands over refuses everything until the other one leads.
+                outside::spawn(async move {
+                    outside::sleep(SEND_AGAIN_AFTER).await;
+                    let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
+                    origins.for_each(|origin| awaited.send_again(&origin));
+                });
             }
         }));
         if let Err(fatal) = raft.write(proposal).responder(callback).await {
@@ -307,7 +316,7 @@ impl Proposer {
     }
 
     fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
-        tokio::spawn(async move {
+        outside::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
             match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
                 Ok(Ok(())) => self.leadership.leader_took(true),
@@ -317,7 +326,7 @@ impl Proposer {
                 Ok(Err(_)) | Err(_) => {
                     // Not the leader (any more), or not reached: by then there may be another one to ask.
                     self.leadership.leader_took(false);
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    outside::sleep(SEND_AGAIN_AFTER).await;
                     self.awaited.send_again(&origin);
                 }
             }

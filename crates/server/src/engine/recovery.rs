@@ -117,7 +117,7 @@ impl Engine {
                 return Ok(file.path);
             }
             self.raft().trigger().snapshot().await.map_err(io::Error::other)?;
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            crate::outside::sleep(std::time::Duration::from_millis(50)).await;
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot was not ready in 30 s"))
     }

@@ -7,19 +7,26 @@
 
 use std::future::Future;
 use std::io;
+#[cfg(not(feature = "sim"))]
 use std::thread;
 
+#[cfg(not(feature = "sim"))]
 use tokio::runtime::{Builder, Handle};
+#[cfg(not(feature = "sim"))]
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+
+use crate::outside::JoinHandle;
 
 /// A thread with a runtime of its own. It ends when this is dropped.
 pub(super) struct EngineThread {
+    #[cfg(not(feature = "sim"))]
     handle: Handle,
     /// Dropped with this: the thread's signal to end.
+    #[cfg(not(feature = "sim"))]
     _stop: oneshot::Sender<()>,
 }
 
+#[cfg(not(feature = "sim"))]
 impl EngineThread {
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -39,7 +46,24 @@ impl EngineThread {
     {
         self.handle.spawn(future)
     }
+}
 
+/// In the simulation there is one thread, and a node is whose task runs on it.
+#[cfg(feature = "sim")]
+impl EngineThread {
+    pub(super) fn start() -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        crate::outside::spawn(future)
+    }
+}
+
+impl EngineThread {
     /// Runs a future there and waits for it here.
     pub(super) async fn run<T, E, F>(&self, future: F) -> Result<T, E>
     where

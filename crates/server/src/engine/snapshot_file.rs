@@ -6,7 +6,6 @@
 //! Layout: magic, then frames of `length u32, crc32 u32, bytes`: the raft metadata first, then which parcels have
 //! happened (not in format 1), then the table's chunks, then an empty frame. Numbers are little-endian.
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,8 @@ use serde::de::DeserializeOwned;
 
 use super::entry::Origins;
 use super::types::SnapshotMeta;
+use crate::outside;
+use crate::outside::fs::{self, File};
 
 /// The first bytes of every snapshot file; the last one is the format of this framing.
 const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
@@ -43,7 +44,7 @@ pub fn write(
 
 /// A file for a snapshot that is coming from the leader. It is adopted, or removed.
 pub fn incoming(dir: &Path) -> io::Result<(PathBuf, File)> {
-    let path = dir.join(format!("incoming-{:016x}.partial", rand::random::<u64>()));
+    let path = dir.join(format!("incoming-{:016x}.partial", outside::random::<u64>()));
     let file = File::create_new(&path)?;
     Ok((path, file))
 }
@@ -71,7 +72,7 @@ fn place(
     let partial = path.with_extension("partial");
     let result = fill(&partial).and_then(|()| {
         fs::rename(&partial, &path)?;
-        File::open(dir)?.sync_all()?;
+        fs::sync_dir(dir)?;
         remove_older(dir, &path)
     });
     if result.is_err() {
@@ -146,8 +147,7 @@ pub fn clean(dir: &Path) -> io::Result<()> {
 /// The files with this ending, sorted by name: term and index are padded, so the newest is last.
 fn files(dir: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
+    for path in fs::list(dir)? {
         if path.extension().is_some_and(|found| found == ending) {
             paths.push(path);
         }

@@ -8,20 +8,20 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use futures_util::{Stream, StreamExt};
 use leasehold_core::Table;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::RwLock;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::entry::{Origins, Proposal};
 use super::snapshot_file::{self, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::outside;
 use crate::publish::Publisher;
 
 type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
@@ -95,7 +95,11 @@ impl StateMachine {
         let fresh = self.origins.first_of(proposal);
         let commands = fresh.iter().flat_map(|parcel| parcel.commands.iter());
         let mut table = self.shared.table.write();
+        #[cfg(feature = "planted")]
+        self.plant(&mut table);
         let applied = table.apply_all(proposal.stamp, commands);
+        #[cfg(feature = "sim")]
+        outside::simulated::applied(index, &table);
         Self::note_deadline(&self.shared, &table);
         // Still under the lock: whoever sees the table sees which entry it is of.
         self.shared.note_applied(self.applied, proposal.stamp.now_us);
@@ -105,6 +109,15 @@ impl StateMachine {
         for parcel in fresh {
             self.awaited.applied(parcel, &mut outcomes);
         }
+    }
+
+    /// Bugs that the simulation must find.
+    #[cfg(feature = "planted")]
+    fn plant(&self, table: &mut Table) {
+        use crate::outside::simulated::{Bug, is_new_term, is_planted};
+        table.plant_lifo(is_planted(Bug::Lifo));
+        let term = self.applied.map_or(0, |id| id.leader_id.term);
+        table.plant_grant_twice(is_planted(Bug::GrantTwice) && is_new_term(term));
     }
 
     fn note_deadline(shared: &Shared, table: &Table) {
@@ -155,13 +168,21 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
         let (dir, of) = (self.snapshot_dir.clone(), meta.clone());
-        let loaded = tokio::task::spawn_blocking(move || {
+        let loaded = outside::blocking(move || {
             let (_, origins, table) = snapshot_file::load(&snapshot.path)?;
             snapshot_file::adopt(&dir, &of, &snapshot.path)?;
             Ok::<_, io::Error>((origins, table))
         });
-        let (origins, table) = loaded.await.map_err(io::Error::other)??;
+        let (origins, table) = loaded.await??;
         Self::note_deadline(&self.shared, &table);
+        #[cfg(feature = "planted")]
+        let table = {
+            let mut table = table;
+            if outside::simulated::is_planted(outside::simulated::Bug::TokenReset) {
+                table.plant_token_reset();
+            }
+            table
+        };
         let now_us = table.clock().now_us;
         self.origins = origins;
         self.applied = meta.last_log_id;
@@ -196,27 +217,17 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         loop {
             let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
             let origins = self.origins.clone();
-            match in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await? {
+            match outside::in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await?
+            {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     tracing::error!(%error, "no space to write a snapshot; trying again in 5 s: free space on the disk of the data directory");
-                    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                    outside::sleep(std::time::Duration::from_secs(5)).await;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-}
-
-/// Runs on a thread that yields to every other: nobody waits for a snapshot.
-async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    let (done, result) = oneshot::channel();
-    thread::Builder::new().name("snapshot".into()).spawn(move || {
-        // On Linux this is the niceness of the calling thread alone. Where it can't be set, it is only less polite.
-        rustix::process::setpriority_process(None, 19).ok();
-        done.send(work()).ok();
-    })?;
-    result.await.map_err(io::Error::other)
 }

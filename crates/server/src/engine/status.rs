@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Engine;
 use super::peer::{Answer, Ask};
 use super::types::NodeId;
+use crate::outside;
 
 /// What a node says of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,7 +93,7 @@ impl Engine {
             false => None,
             true => {
                 let shared = self.shared.clone();
-                let computed = tokio::task::spawn_blocking(move || {
+                let computed = outside::blocking(move || {
                     let (index, frozen) = {
                         let table = shared.table.read();
                         (shared.applied.load(std::sync::atomic::Ordering::Acquire), table.freeze())

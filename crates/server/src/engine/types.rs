@@ -28,7 +28,7 @@ impl RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<Self::D, Self::NodeId, Self::Node>;
     type Entry = openraft::Entry<Self::LeaderId, Self::Payload>;
-    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type AsyncRuntime = crate::outside::Runtime;
     type Responder<T>
         = Callback<T>
     where

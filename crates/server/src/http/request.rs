@@ -118,7 +118,7 @@ pub async fn read_body(
         return Err(if headers.contains_key(EXPECT) { response } else { closing(response) });
     }
     let whole = Limited::new(body, max).collect();
-    match tokio::time::timeout(app.config.body_timeout, whole).await {
+    match crate::outside::timeout(app.config.body_timeout, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(closing(too_large(max))),
         Ok(Err(error)) => {
@@ -137,7 +137,7 @@ pub async fn read_body(
 pub async fn drain(app: &App, body: Incoming) {
     if !body.is_end_stream() {
         let rest = Limited::new(body, DRAIN_LEN_MAX).collect();
-        tokio::time::timeout(app.config.body_timeout, rest).await.ok();
+        crate::outside::timeout(app.config.body_timeout, rest).await.ok();
     }
 }
 

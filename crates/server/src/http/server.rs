@@ -129,6 +129,29 @@ impl App {
     }
 }
 
+/// For the simulation: the same road, without a socket.
+#[cfg(feature = "sim")]
+impl App {
+    /// What requests to a simulated node can reach.
+    pub fn simulated(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
+        let config = crate::config::Options::default().validate().expect("the defaults are good");
+        let (stop, stopping) = watch::channel(false);
+        // It is never told to stop: it crashes.
+        std::mem::forget(stop);
+        let administrators = Administrators::new(config.admin.clone());
+        let guards = Arc::new(Guards { access: Access::new(None, None, None), tls: None, audit: None });
+        let long_polls = Semaphore::new(1000);
+        Arc::new(Self { engine, config, administrators, guards, long_polls, observer, stopping })
+    }
+
+    /// Serves a connection, over bytes that travel as the simulation pleases.
+    pub async fn serve(self: Arc<Self>, stream: tokio::io::DuplexStream) {
+        let [peer, local] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let connection = Arc::new(Connection::new(peer, local, &[]));
+        serve_http1(self, stream, connection).await;
+    }
+}
+
 /// A bound listener: clients can connect, nobody answers yet.
 pub struct Server {
     listener: TcpListener,
@@ -244,9 +267,10 @@ where
         caller.delivery.seen();
         answer(app.clone(), caller.clone(), request)
     });
-    let mut serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+    let mut protocol = http1::Builder::new();
+    #[cfg(not(feature = "sim"))]
+    protocol.timer(TokioTimer::new()).header_read_timeout(header_timeout);
+    let mut serving = protocol
         .max_buf_size(HEAD_BYTES_MAX)
         // Names of headers ignore case, but scripts that grep for `Location:` don't.
         .title_case_headers(true)
@@ -254,6 +278,7 @@ where
         .writev(false)
         .serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
+        biased;
         ended = &mut serving => ended,
         () = stopped(stopping.clone()) => {
             std::pin::Pin::new(&mut serving).graceful_shutdown();
@@ -271,6 +296,7 @@ where
         }
     }
     tokio::select! {
+        biased;
         () = linger(&mut stream) => {}
         () = stopped(stopping) => {}
     }
@@ -343,7 +369,7 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(LINGER, rest).await;
+    let _ = crate::outside::timeout(LINGER, rest).await;
 }
 
 fn too_slow(header_timeout: Duration) -> String {

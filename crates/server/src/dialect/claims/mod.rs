@@ -84,7 +84,7 @@ async fn post(
     let ClaimBody { resource, ttl_us, data } = parse::claim_body(&body)?;
     caller.require(Verb::Claim, &resource)?;
     let idempotency = parse::idempotency(&head.headers, &owner, &resource, ttl_us, data.as_ref())?;
-    let id = ClaimId::from_u128(rand::random());
+    let id = ClaimId::from_u128(crate::outside::random());
     app.note(id, caller, connection, &head.headers);
     let keyed = idempotency.is_some();
     let new =

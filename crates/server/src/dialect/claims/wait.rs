@@ -13,6 +13,7 @@ use super::parse::Patch;
 use super::{command, look_at};
 use crate::engine::{Engine, EngineError};
 use crate::http::server::App;
+use crate::outside;
 use crate::publish::Waiter;
 
 /// Claims, and waits for the claim's turn.
@@ -67,10 +68,11 @@ pub(super) async fn activate(
 /// Waits until it is the claim's turn, it is over, the time is up, or the node stops; then tells how it is.
 async fn turn(app: &App, mut waiter: Waiter, view: View, wait: Duration) -> Result<View, EngineError> {
     let mut stopping = app.stopping.clone();
-    let until = tokio::time::Instant::now() + wait;
+    let until = outside::Instant::now() + wait;
     tokio::select! {
+        biased;
         () = waiter.woken() => {}
-        () = tokio::time::sleep_until(until) => {}
+        () = outside::sleep_until(until) => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
     Ok(look_at(app, view.claim.id).await?.unwrap_or(view))
@@ -86,7 +88,7 @@ impl Drop for Unheard {
     fn drop(&mut self) {
         let Some(id) = self.claim else { return };
         let engine = self.engine.clone();
-        tokio::spawn(async move {
+        outside::spawn(async move {
             let finish = Command::Finish {
                 target: Target::Claim(id),
                 guard: Guard::default(),

@@ -76,7 +76,7 @@ async fn call_of(
         ask.reason = reason(&head.headers);
         if verb == "lock" && ask.call.is_none() && app.guards.audit.is_some() {
             // The audit must know the claims before they are made.
-            ask.call = Some(format!("{:032x}", rand::random::<u128>()));
+            ask.call = Some(format!("{:032x}", crate::outside::random::<u128>()));
         }
         if who.is_checked() {
             admit(app, verb, &ask, who)?;

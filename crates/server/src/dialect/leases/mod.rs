@@ -231,7 +231,7 @@ impl Asked<'_> {
     fn command(&self, method: &Method, headers: &HeaderMap) -> Result<Command, Response> {
         if *method == Method::POST {
             return Ok(Command::Claim(NewClaim {
-                id: ClaimId::from_u128(rand::random()),
+                id: ClaimId::from_u128(crate::outside::random()),
                 resource: self.resource.clone(),
                 owner: self.caller.clone(),
                 ttl_us: Some(parse::length_us(headers)?),

@@ -8,10 +8,8 @@
 //! segment (`make_room`) when it does not fit -> `write_frame` -> `finish`.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -20,6 +18,8 @@ use super::record::Item;
 use super::segment::{self, Segment};
 use super::state::Cursor;
 use super::{Flushed, Shared, frame};
+use crate::outside::Instant;
+use crate::outside::fs::FileExt;
 
 /// The frame buffer is kept between frames up to this size; a rare huge frame gives its memory back.
 const FRAME_KEEP_BYTES: usize = 1 << 20;
@@ -213,7 +213,7 @@ impl Flusher {
             frame::seal(&mut self.frame, self.active.marker, self.sequence, self.records);
             let started = Instant::now();
             let written = self.active.file.write_all_at(&self.frame, self.tail);
-            written.and_then(|()| self.active.file.sync_data()).map_err(|error| self.fail(&error))?;
+            written.and_then(|()| self.sync()).map_err(|error| self.fail(&error))?;
             if let Some(observe) = &self.shared.options.observe {
                 let (bytes, records) = (self.frame.len() as u64, self.records);
                 observe(Flushed { took: started.elapsed(), bytes, records });
@@ -222,6 +222,19 @@ impl Flusher {
         }
         self.waiting.drain(..).for_each(|done| answer(done, Ok(())));
         Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::AckBeforeFsync) {
+            let file = self.active.file.clone();
+            crate::outside::spawn(async move {
+                crate::outside::simulated::runtime::sleep_us(1_000_000).await;
+                file.sync_data().ok();
+            });
+            return Ok(());
+        }
+        self.active.file.sync_data()
     }
 
     /// The frame is on disk: makes its records visible, and has segments deleted that it has emptied.

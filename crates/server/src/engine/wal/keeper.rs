@@ -7,7 +7,6 @@
 //! On a full disk it keeps trying, deleting first: what a purge frees becomes the next segment.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::segment::{self, Segment};
+use crate::outside::fs;
 
 /// How long a failed preparation rests before the next try.
 const RETRY: Duration = Duration::from_secs(1);
@@ -72,8 +72,25 @@ impl Keeper {
         self.state.lock().spare.is_some()
     }
 
+    /// One round of the keeper, where it has no thread.
+    #[cfg(feature = "sim")]
+    pub(super) fn work(&self) {
+        let mut state = self.state.lock();
+        self.delete_dead(&mut state);
+        if state.spare.is_none() {
+            self.prepare(&mut state);
+        }
+    }
+
     /// Hands out the prepared segment and has the next one prepared. `None` means that the disk is full.
     pub(super) fn take(&self) -> Option<Segment> {
+        #[cfg(feature = "sim")]
+        {
+            self.work();
+            if self.state.lock().spare.is_none() {
+                return None;
+            }
+        }
         let asked = Instant::now();
         let mut state = self.state.lock();
         while state.spare.is_none() {

@@ -22,9 +22,10 @@ mod reader;
 mod record;
 mod recover;
 mod segment;
+#[cfg(feature = "sim")]
+mod simulated;
 mod state;
 
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +46,8 @@ use keeper::Keeper;
 use queue::{Failure, Pending, Queue};
 use reader::Log;
 use recover::Found;
+
+use crate::outside::fs;
 
 /// How a log is laid out and watched.
 #[derive(Clone)]
@@ -140,6 +143,9 @@ struct Handle {
     shared: Arc<Shared>,
     flusher: Arc<Mutex<Flusher>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether a flush is on its way.
+    #[cfg(feature = "sim")]
+    flushing: std::sync::atomic::AtomicBool,
 }
 
 impl Wal {
@@ -175,6 +181,14 @@ impl Wal {
         if here {
             flusher.lock().flush();
         }
+        #[cfg(feature = "sim")]
+        simulated::flush_soon(&self.inner);
+    }
+
+    /// What is queued is on its way to the disk at the moment at which the power goes.
+    #[cfg(feature = "sim")]
+    pub fn lose_power(&self) {
+        self.inner.flusher.lock().flush();
     }
 
     /// Remembers how far the log is committed. It costs no write of its own: it travels with the next
@@ -240,7 +254,7 @@ impl Drop for Handle {
 }
 
 fn prepare_dir(dir: &Path) -> Result<(), WalError> {
-    if dir.is_dir() {
+    if fs::is_dir(dir) {
         return Ok(());
     }
     fs::create_dir(dir).map_err(WalError::io("create", dir))?;
@@ -288,14 +302,27 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
         log: RwLock::new(Log { state, files }),
     });
     let flusher = Arc::new(Mutex::new(Flusher::new(shared.clone(), active, tail, sequence)));
-    let handle = Handle { shared: shared.clone(), flusher: flusher.clone(), threads: Mutex::new(Vec::new()) };
-    let for_keeper = shared.clone();
-    let keeping = thread::Builder::new().name("wal-keeper".into()).spawn(move || for_keeper.keeper.run())?;
-    let flushing = thread::Builder::new().name("wal-flusher".into()).spawn(move || flush(&shared, &flusher));
-    if flushing.is_err() {
-        handle.shared.keeper.close();
+    let handle = Handle {
+        shared: shared.clone(),
+        flusher: flusher.clone(),
+        threads: Mutex::new(Vec::new()),
+        #[cfg(feature = "sim")]
+        flushing: Default::default(),
+    };
+    #[cfg(feature = "sim")]
+    simulated::keep(&shared);
+    #[cfg(not(feature = "sim"))]
+    {
+        let for_keeper = shared.clone();
+        let keeping =
+            thread::Builder::new().name("wal-keeper".into()).spawn(move || for_keeper.keeper.run())?;
+        let flushing =
+            thread::Builder::new().name("wal-flusher".into()).spawn(move || flush(&shared, &flusher));
+        if flushing.is_err() {
+            handle.shared.keeper.close();
+        }
+        handle.threads.lock().extend([keeping, flushing?]);
     }
-    handle.threads.lock().extend([keeping, flushing?]);
     Ok(Wal { inner: Arc::new(handle) })
 }
 

@@ -5,15 +5,14 @@
 //! Never: reads what is not synced; never blocks the flusher during disk reads.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::state::{LogState, Slot};
+use crate::outside::fs::{File, FileExt};
 
 /// Neighbours are fetched by one system call up to this many bytes.
 const CHUNK_BYTES: u32 = 1 << 20;

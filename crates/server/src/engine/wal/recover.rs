@@ -8,8 +8,6 @@
 //! nothing else: that is a torn tail, never acknowledged to anyone, and is cut off. Damage anywhere else
 //! means that acknowledged entries are gone or changed, and the node must not start.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +15,7 @@ use super::error::WalError;
 use super::segment::{self, Header, Segment};
 use super::state::LogState;
 use super::{Torn, frame};
+use crate::outside::fs::{self, FileExt};
 
 /// What the directory holds after recovery.
 pub(super) struct Found {
@@ -66,7 +65,7 @@ impl Image {
     }
 
     fn open(&self, segment_bytes: u64) -> Result<Segment, WalError> {
-        let open = OpenOptions::new().read(true).write(true).open(&self.path);
+        let open = fs::open_for_change(&self.path);
         let file = Arc::new(open.map_err(WalError::io("open", &self.path))?);
         let capacity = segment_bytes.max(self.bytes.len() as u64);
         Ok(Segment { number: self.number, marker: self.marker()?, file, capacity })
@@ -113,13 +112,12 @@ struct Listing {
 impl Listing {
     fn read(dir: &Path) -> Result<Self, WalError> {
         let mut listing = Self { numbers: Vec::new(), temporaries: Vec::new() };
-        for entry in fs::read_dir(dir).map_err(WalError::io("list", dir))? {
-            let entry = entry.map_err(WalError::io("list", dir))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+        for path in fs::list(dir).map_err(WalError::io("list", dir))? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if let Some(number) = segment::number_of(&name) {
                 listing.numbers.push(number);
             } else if segment::is_temporary(&name) {
-                listing.temporaries.push(entry.path());
+                listing.temporaries.push(path);
             }
         }
         listing.numbers.sort_unstable();

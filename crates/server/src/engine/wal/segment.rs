@@ -10,12 +10,11 @@
 //! Header, 32 bytes, the same in every format version:
 //! `magic [8] | version u32 | marker u32 | number u32 | zero [8] | crc u32 of all before it`.
 
-use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::outside::fs::{self, File, FileExt};
 
 /// The format this binary writes, and the only one it reads so far.
 pub(super) const VERSION: u32 = 1;
@@ -105,8 +104,7 @@ pub(super) fn prepare(dir: &Path, number: u32, capacity: u64) -> io::Result<Segm
 }
 
 fn fill_temporary(temporary: &Path, number: u32, capacity: u64) -> io::Result<Segment> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+    let file = fs::create_private(temporary)?;
     let marker = random_marker();
     write_zeros(&file, 0, capacity)?;
     file.write_all_at(&header_bytes(number, marker), 0)?;
@@ -130,12 +128,12 @@ pub(super) fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
 
 /// Makes created, renamed and removed names durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    fs::sync_dir(dir)
 }
 
-/// Not zero, so that zeros never look like a frame. The hasher's keys are the randomness std has.
+/// Not zero, so that zeros never look like a frame.
 fn random_marker() -> u32 {
-    RandomState::new().hash_one(MAGIC) as u32 | 1
+    crate::outside::random::<u32>() | 1
 }
 
 #[cfg(test)]

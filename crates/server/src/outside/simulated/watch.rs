@@ -12,7 +12,8 @@ use openraft::async_runtime::watch::{RecvError, SendError, Watch, WatchReceiver,
 use openraft::base::OptionalSync;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-pub(super) struct SimWatch;
+/// The channel.
+pub struct SimWatch;
 
 struct Shared<T> {
     value: RwLock<T>,
@@ -38,9 +39,11 @@ impl<T> Shared<T> {
     }
 }
 
-pub(super) struct Sender<T>(Arc<Shared<T>>);
+/// Its sending end.
+pub struct Sender<T>(Arc<Shared<T>>);
 
-pub(super) struct Receiver<T> {
+/// Its receiving end.
+pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
 }

@@ -1,0 +1,348 @@
+//! The cluster and what happens to it.
+//!
+//! In:    a seed's dice. Out: nodes that crash, stand still, lose their disks, leave and come; links that fail; clocks
+//!        that jump and drift.
+//! Never: takes more than a majority can bear for good: one disk at a time, and only while all members are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_server::engine::membership::{Change, ChangeError};
+use leasehold_server::outside::simulated::{self, files, runtime};
+
+use super::world::{self, count, violate, with};
+use super::{DRIFT_PPM_MAX, start_node};
+use crate::random::Random;
+
+/// Numbers of nodes go up to this.
+pub(super) const NODES_MAX: u64 = 5;
+/// Fewer members are never left.
+const MEMBERS_MIN: usize = 3;
+/// How long a node may take to come (back) once everything is well.
+const MEND_US: u64 = 60_000_000;
+/// How long a node may take to refuse to start.
+const REFUSE_US: u64 = 3_000_000;
+
+/// The nodes, as an operator sees them.
+pub(super) struct Cluster {
+    random: Random,
+    /// The first members.
+    first: u64,
+    /// Those that are meant to run.
+    members: BTreeSet<u64>,
+    /// One that is being taken out.
+    leaving: Option<u64>,
+    /// One that comes, or comes back without its data.
+    coming: Option<u64>,
+}
+
+impl Cluster {
+    /// A new cluster.
+    pub(super) fn found(first: u64, random: Random) -> Self {
+        let members = (1..=first).collect();
+        let mut cluster = Self { random, first, members, leaving: None, coming: None };
+        for id in 1..=NODES_MAX {
+            // Where a node's clock begins means nothing; how fast it runs does.
+            let (begin_us, fast_ppm) = (cluster.random.below(1 << 40), cluster.drift());
+            runtime::set_crystal(id, begin_us, fast_ppm);
+            let skew_us = cluster.random.below(10_000_000);
+            with(|world| world.wall_us.insert(id, skew_us));
+        }
+        (1..=first).for_each(|id| cluster.start(id));
+        cluster
+    }
+
+    fn drift(&mut self) -> i64 {
+        self.random.below(2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64
+    }
+
+    fn start(&mut self, id: u64) {
+        let others: Vec<u64> = self.members.iter().copied().filter(|other| *other != id).collect();
+        let seed = self.random.pick(&others).to_string();
+        let (peers, join) = match id <= self.first {
+            true => ((1..=self.first).map(|id| (id, id.to_string())).collect(), None),
+            false => (BTreeMap::new(), Some(seed)),
+        };
+        with(|world| world.refused.remove(&id));
+        start_node(id, peers, join);
+    }
+
+    fn any(&mut self) -> u64 {
+        let members: Vec<u64> = self.members.iter().copied().collect();
+        *self.random.pick(&members)
+    }
+
+    fn is_up(id: u64) -> bool {
+        with(|world| world.nodes.contains_key(&id))
+    }
+
+    /// Ends a node: its process alone, or its machine's power with it.
+    fn crash(&mut self, id: u64) {
+        let power = self.random.percent(60);
+        let running = with(|world| world.nodes.remove(&id));
+        if power {
+            files::begin_crash(id);
+            if let Some(running) = running.as_ref().filter(|_| self.random.percent(70)) {
+                running.engine.lose_power();
+            }
+        }
+        simulated::close_door(id);
+        drop(running);
+        runtime::kill(id);
+        if power {
+            let random = &mut self.random;
+            let hurt = files::crash(id, || random.below(100));
+            with(|world| *world.counts.entry("write-lost-or-torn").or_default() += hurt);
+        }
+        count(if power { "power-loss" } else { "process-killed" });
+    }
+
+    fn restart_all(&mut self) {
+        for id in self.members.clone() {
+            if !Self::is_up(id) {
+                // It may be on its way up already.
+                simulated::close_door(id);
+                runtime::kill(id);
+                self.start(id);
+                count("restart");
+            }
+        }
+    }
+
+    /// Whether every member is up and takes exactly the members for voters.
+    fn is_whole(&self) -> bool {
+        let all = |id: &u64| {
+            world::node(*id).is_some_and(|node| {
+                let members = node.engine.members();
+                members.keys().eq(self.members.iter()) && members.values().all(|(_, voter)| *voter)
+            })
+        };
+        self.members.iter().all(all)
+    }
+
+    /// Goes on with what was begun; says whether nothing is under way.
+    fn is_mended(&mut self) -> bool {
+        if let Some(id) = self.leaving
+            && with(|world| world.left.remove(&id))
+        {
+            self.leaving = None;
+            self.members.remove(&id);
+            if Self::is_up(id) {
+                self.crash(id);
+            }
+            simulated::close_door(id);
+            runtime::kill(id);
+            files::wipe(id);
+        }
+        if self.coming.is_some() && self.is_whole() {
+            self.coming = None;
+        }
+        self.leaving.is_none() && self.coming.is_none() && self.is_whole()
+    }
+
+    /// One more fault.
+    pub(super) fn fault(&mut self) {
+        let mended = self.is_mended();
+        let (one, other) = (self.any(), self.any());
+        match self.random.below(26) {
+            0 | 1 if Self::is_up(one) => self.crash(one),
+            2 => {
+                let up: Vec<u64> = self.members.iter().copied().filter(|id| Self::is_up(*id)).collect();
+                up.into_iter().for_each(|id| self.crash(id));
+            }
+            0..=5 => self.restart_all(),
+            6 => {
+                runtime::pause(one);
+                count("pause");
+            }
+            7 => (1..=NODES_MAX).for_each(runtime::resume),
+            8 => {
+                let links = (1..=NODES_MAX).flat_map(|id| [(one, id), (id, one)]);
+                with(|world| world.cut.extend(links));
+                count("isolate");
+            }
+            9 => {
+                with(|world| world.cut.insert((one, other)));
+                count("cut-one-way");
+            }
+            10 => {
+                let (loss, delay_us) = (self.random.below(25), self.random.between(500, 40_000));
+                with(|world| (world.loss, world.delay_us) = (loss, delay_us));
+                count("bad-network");
+            }
+            11 => {
+                let sync_us = self.random.between(1_000, 120_000);
+                with(|world| world.sync_us.insert(one, sync_us));
+                count("slow-disk");
+            }
+            12 | 13 => {
+                let ahead_us = self.random.below(86_400_000_000);
+                with(|world| world.wall_us.insert(one, ahead_us));
+                count("clock-jump");
+            }
+            14 => {
+                let fast_ppm = self.drift();
+                runtime::set_crystal(one, 0, fast_ppm);
+                count("clock-drift");
+            }
+            15 => {
+                files::set_full(one, true);
+                count("disk-full");
+            }
+            16 => (1..=NODES_MAX).for_each(|id| files::set_full(id, false)),
+            17 | 18 if mended => self.lose_disk(one),
+            19 | 20 if mended => self.flip_bit(one),
+            21 | 22 if mended => self.grow_or_shrink(one),
+            23 => self.transfer(one, other),
+            _ => with(|world| world.cut.clear()),
+        }
+    }
+
+    /// A node's disk is replaced by an empty one.
+    fn lose_disk(&mut self, id: u64) {
+        self.crash(id);
+        files::wipe(id);
+        self.coming = Some(id);
+        self.start(id);
+        count("disk-lost");
+    }
+
+    /// A bit of what a node once synced is wrong when it comes back: it must notice, and say so.
+    fn flip_bit(&mut self, id: u64) {
+        self.crash(id);
+        let random = &mut self.random;
+        let Some(file) = files::flip_bit(id, |sides| random.below(sides)) else {
+            return self.start(id);
+        };
+        count("bit-flip");
+        files::set_full(id, false);
+        self.coming = Some(id);
+        self.start(id);
+        let end_us = runtime::now_us() + REFUSE_US;
+        while runtime::now_us() < end_us && with(|world| !world.refused.contains_key(&id)) {
+            runtime::run_until(runtime::now_us() + 50_000);
+        }
+        match with(|world| world.refused.get(&id).cloned()) {
+            Some(why) if why.contains("damaged") => {}
+            Some(why) => violate(format!("bit flip: node {id} does not start, but does not say why: {why}")),
+            None => {
+                violate(format!("bit flip: node {id} started although a bit of {} is wrong", file.display()))
+            }
+        }
+        simulated::close_door(id);
+        runtime::kill(id);
+        let running = with(|world| world.nodes.remove(&id));
+        drop(running);
+        files::wipe(id);
+        self.start(id);
+    }
+
+    fn grow_or_shrink(&mut self, one: u64) {
+        let absent: Vec<u64> = (1..=NODES_MAX).filter(|id| !self.members.contains(id)).collect();
+        if self.members.len() > MEMBERS_MIN && (absent.is_empty() || self.random.percent(50)) {
+            self.leaving = Some(one);
+            count("node-leaves");
+            let random = self.random.fork();
+            runtime::spawn_on(0, take_out(one, self.members.clone(), random));
+        } else {
+            let id = *self.random.pick(&absent);
+            self.members.insert(id);
+            self.coming = Some(id);
+            self.start(id);
+            count("node-joins");
+        }
+    }
+
+    fn transfer(&mut self, asked: u64, to: u64) {
+        let Some(node) = world::node(asked) else { return };
+        count("transfer");
+        runtime::spawn_on(asked, async move {
+            node.engine.change_members(Change::Transfer { to }).await.ok();
+        });
+    }
+
+    /// Everything is well from now on; says whether the cluster came to be whole.
+    pub(super) fn heal(&mut self) -> Result<(), String> {
+        (1..=NODES_MAX).for_each(runtime::resume);
+        with(|world| {
+            world.cut.clear();
+            world.sync_us.clear();
+            (world.loss, world.twice, world.delay_us) = (0, 0, 2_000);
+        });
+        (1..=NODES_MAX).for_each(|id| files::set_full(id, false));
+        self.restart_all();
+        let end_us = runtime::now_us() + MEND_US;
+        while !self.is_mended() {
+            if runtime::now_us() > end_us {
+                return Err(self.describe());
+            }
+            runtime::run_until(runtime::now_us() + 200_000);
+            let stopped = |id: &u64| with(|world| world.refused.contains_key(id));
+            if self.members.iter().any(stopped) {
+                runtime::run_until(runtime::now_us() + 1_000_000);
+                self.restart_all();
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let (leaving, coming) = (self.leaving, self.coming);
+        let mut text = format!("members {:?}, leaving {leaving:?}, coming {coming:?}", self.members);
+        for id in &self.members {
+            let state = world::node(*id).map(|node| (node.engine.members(), node.engine.observed()));
+            let refused = with(|world| world.refused.get(id).cloned());
+            text += &format!("\n  node {id}:  {state:?} {}", refused.unwrap_or_default());
+        }
+        text
+    }
+
+    /// The nodes' tables are the same, as soon as the nodes have come equally far.
+    pub(super) fn compare(&self) -> Option<String> {
+        let of = |id: &u64| {
+            world::node(*id).map(|node| {
+                let applied = node.engine.applied();
+                (applied, node.engine.read(|table, _| table.freeze().digest()))
+            })
+        };
+        for _ in 0..100 {
+            runtime::run_until(runtime::now_us() + 97_000);
+            let all: Vec<_> = self.members.iter().map(of).collect();
+            if all
+                .iter()
+                .all(|one| one.is_some_and(|(applied, _)| Some(applied) == all[0].map(|first| first.0)))
+            {
+                let same = all.iter().all(|one| *one == all[0]);
+                return (!same).then(|| format!("digests differ: after the same entry: {all:?}"));
+            }
+        }
+        Some("no progress: the nodes do not come together although everything is well".into())
+    }
+}
+
+/// An operator takes a node out, and goes on until it is out.
+async fn take_out(id: u64, members: BTreeSet<u64>, mut random: Random) {
+    let members: Vec<u64> = members.into_iter().collect();
+    loop {
+        runtime::sleep_us(200_000).await;
+        let asked = *random.pick(&members);
+        let Some(node) = world::node(asked) else { continue };
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        runtime::spawn_on(asked, async move {
+            reply.send(node.engine.change_members(Change::Remove { id }).await).ok();
+        });
+        let answer = simulated::runtime::timeout(std::time::Duration::from_secs(8), answer).await;
+        let out = match answer {
+            Ok(Ok(Ok(()))) => true,
+            Ok(Ok(Err(ChangeError::Refused(why)))) => why.contains("is not a member"),
+            _ => false,
+        };
+        // A leader may say so before it is agreed on: all the others must know.
+        let known = |other: &u64| {
+            *other == id || world::node(*other).is_some_and(|node| !node.engine.members().contains_key(&id))
+        };
+        if out && members.iter().all(known) {
+            with(|world| world.left.insert(id));
+            return;
+        }
+    }
+}

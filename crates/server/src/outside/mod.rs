@@ -1,0 +1,28 @@
+//! What the service needs of the machine it runs on: time, tasks, chance, files.
+//!
+//! In:    the engine's calls. Out: the operating system's and tokio's answers (`machine.rs`, `files.rs`); in a build of the
+//!        simulation (`crates/lab`, feature `sim`) those of `simulated/`, where a seed decides.
+//! Never: adds anything of its own: in the service every name here is another one's.
+
+#[cfg(not(feature = "sim"))]
+mod files;
+#[cfg(not(feature = "sim"))]
+mod machine;
+#[cfg(feature = "sim")]
+pub mod simulated;
+
+/// Files and folders.
+pub mod fs {
+    #[cfg(not(feature = "sim"))]
+    pub use super::files::*;
+    #[cfg(feature = "sim")]
+    pub use super::simulated::files::*;
+}
+
+#[cfg(not(feature = "sim"))]
+pub use machine::*;
+#[cfg(feature = "sim")]
+pub use simulated::runtime::{
+    Instant, JoinHandle, Runtime, blocking, in_background, random, sleep, sleep_until, spawn, timeout,
+    wall_us,
+};
