@@ -364,6 +364,30 @@ impl Cluster {
         }
     }
 
+    /// Waits until every node that runs votes and is heard by the leader, whatever clients do meanwhile.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let running = self.running();
+        loop {
+            let status = self.status(self.leader()?).unwrap_or(Value::Null);
+            let nodes: Vec<&Value> = status["nodes"].as_array().into_iter().flatten().collect();
+            let votes = |id: &u64| {
+                nodes
+                    .iter()
+                    .any(|node| node["id"] == *id && node["voter"] == true && node["role"] != "unreachable")
+            };
+            if running.iter().all(votes) {
+                return Ok(());
+            }
+            if start.elapsed() > 3 * PATIENCE {
+                let logs: Vec<String> =
+                    running.iter().map(|id| format!("--- {id}\n{}", self.log(*id))).collect();
+                bail!("the nodes do not all vote: {status:#}\n{}", logs.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Waits until every node that runs is a member, has the leader's log and the same table, and says so.
     pub fn converge(&self) -> anyhow::Result<()> {
         let start = Instant::now();

@@ -72,7 +72,7 @@ async fn a_commit_mark_beyond_the_end_of_the_log_is_forgotten() {
     let folder = Folder::new();
     let dir = folder.path().join("log");
     let mut log = LogStore::open(&dir, WalOptions::default()).expect("an empty folder holds a new log");
-    log.save_committed(Some(log_id(1, 1, 9))).await.expect("a mark can be saved");
+    log.save_committed(Some(log_id::<TypeConfig>(1, 1, 9))).await.expect("a mark can be saved");
     drop(log);
     let (wal, found) = Wal::open(&dir, WalOptions::default()).expect("the log can be opened");
     assert!(found.committed.is_some(), "the mark did not reach the disk");

@@ -108,6 +108,8 @@ pub(super) struct Injector {
     nodes: u64,
     /// A node whose process is never ended, so that its memory can be watched through the whole run.
     spared: Option<u64>,
+    /// Kinds that don't come up.
+    without: Vec<Fault>,
     clocks: Option<PathBuf>,
     /// How often each kind was done.
     pub(super) done: BTreeMap<Fault, u64>,
@@ -118,8 +120,13 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    pub(super) fn new(nodes: u64, spared: Option<u64>, clocks: Option<PathBuf>) -> Self {
-        Self { nodes, spared, clocks, done: BTreeMap::new(), filled: 0, stopped_when_full: 0 }
+    pub(super) fn new(
+        nodes: u64,
+        spared: Option<u64>,
+        without: Vec<Fault>,
+        clocks: Option<PathBuf>,
+    ) -> Self {
+        Self { nodes, spared, without, clocks, done: BTreeMap::new(), filled: 0, stopped_when_full: 0 }
     }
 
     /// Those whose process may be ended.
@@ -128,7 +135,7 @@ impl Injector {
     }
 
     fn draw(&self, random: &mut Random) -> Fault {
-        let kinds = [
+        let mut kinds = [
             (Fault::KillLeader, 3),
             (Fault::Kill, 3),
             (Fault::KillAll, 1),
@@ -142,6 +149,7 @@ impl Injector {
             (Fault::ClockJump, if self.clocks.is_some() { 3 } else { 0 }),
             (Fault::FullDisk, 1),
         ];
+        kinds.iter_mut().filter(|(kind, _)| self.without.contains(kind)).for_each(|(_, weight)| *weight = 0);
         let mut place = random.below(kinds.iter().map(|(_, weight)| weight).sum());
         for (kind, weight) in kinds {
             if place < weight {
@@ -230,7 +238,8 @@ impl Injector {
         cluster.ask_briefly(leader, "POST", "/v1/dss/object/lock", &lock(1, "")).ok();
         let long: String = (0..400).map(|n| format!(", \"{n:0>500}\"")).collect();
         let is_full = |cluster: &Cluster| {
-            let reply = cluster.ask_briefly(id, "GET", "/readyz", "");
+            // Its log, its disk, or it is stopping for that; whether it has a leader is another matter.
+            let reply = cluster.ask_briefly(id, "GET", "/readyz?exclude=leader&exclude=engine", "");
             !reply.is_ok_and(|reply| reply.status == 200)
         };
         // Another one holds "ballast": all or nothing is nothing.
@@ -255,7 +264,7 @@ impl Injector {
         for id in self.mortal(cluster) {
             cluster.terminate(id)?;
             cluster.spawn(id)?;
-            cluster.converge()?;
+            cluster.settle()?;
         }
         Ok(())
     }
@@ -263,7 +272,7 @@ impl Injector {
     /// The safe way to bring back a node whose disk is gone: it leaves first, so that its vote counts no more.
     fn replace(&mut self, cluster: &mut Cluster, id: u64) -> anyhow::Result<()> {
         self.heal(cluster)?;
-        cluster.converge()?;
+        cluster.settle()?;
         let path = format!("/v1/cluster/nodes/{id}");
         let mut removed = false;
         for _ in 0..200 {
@@ -278,7 +287,7 @@ impl Injector {
         cluster.kill(id)?;
         cluster.wipe(id)?;
         cluster.spawn(id)?;
-        cluster.converge()
+        cluster.settle()
     }
 
     fn jump(&self, id: u64, random: &mut Random) -> anyhow::Result<()> {

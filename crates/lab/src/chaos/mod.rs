@@ -66,6 +66,8 @@ pub struct Plan {
     pub pace: Pace,
     /// Faults that come first, whatever the seed says.
     pub first: Vec<Fault>,
+    /// Faults that never come up.
+    pub without: Vec<Fault>,
     /// `libfaketime`, where wall clocks are to jump.
     pub faketime: Option<PathBuf>,
     /// Whether every fault is told when it happens.
@@ -219,7 +221,7 @@ impl<'a> Run<'a> {
             begun: Instant::now(),
             random: Random::new(plan.seed),
             cluster,
-            injector: Injector::new(plan.nodes, spared, clocks),
+            injector: Injector::new(plan.nodes, spared, plan.without.clone(), clocks),
             gauge: Gauge::new(spared),
             summary: Summary::default(),
             first: plan.first.clone().into_iter(),
@@ -356,6 +358,9 @@ impl<'a> Run<'a> {
             granted.len(),
             self.injector.done.values().sum::<u64>()
         ));
+        if self.plan.pace == Pace::Soak {
+            self.tell(format_args!("so far: {}", self.gauge));
+        }
         Ok(())
     }
 
