@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
     fn storm(&mut self, shared: &Shared) -> anyhow::Result<()> {
         let (plan, begun) = (self.plan, Instant::now());
         progress(shared, 50)?;
-        while begun.elapsed() < ROUND && self.begun.elapsed() < plan.length {
+        while self.first.len() > 0 || (begun.elapsed() < ROUND && self.begun.elapsed() < plan.length) {
             let wanted = self.first.next();
             let fault = self.injector.inject(&mut self.cluster, &mut self.random, wanted)?;
             self.tell(format_args!("{fault}"));
