@@ -120,12 +120,7 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    pub(super) fn new(
-        nodes: u64,
-        spared: Option<u64>,
-        without: Vec<Fault>,
-        clocks: Option<PathBuf>,
-    ) -> Self {
+    pub(super) fn new(nodes: u64, spared: Option<u64>, without: Vec<Fault>, clocks: Option<PathBuf>) -> Self {
         Self { nodes, spared, without, clocks, done: BTreeMap::new(), filled: 0, stopped_when_full: 0 }
     }
 
