@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// Room for three log segments, snapshots, and a bit: a node works on it, and filling it takes a moment.
-const SIZE: &str = "44m";
+/// Far more than a node of the laboratory keeps, so that there is room once the ballast is gone.
+const SIZE: &str = "160m";
 
 /// The disk, and the process that keeps it mounted.
 pub struct SmallDisk {
@@ -69,6 +69,7 @@ impl SmallDisk {
     /// Takes all the space that there is.
     pub fn fill(&self) -> anyhow::Result<()> {
         let mut file = File::options().create(true).append(true).open(self.ballast())?;
+        while file.write_all(&[1; 64 << 10]).is_ok() {}
         while file.write_all(&[1; 4096]).is_ok() {}
         Ok(())
     }

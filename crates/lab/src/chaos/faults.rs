@@ -332,7 +332,10 @@ impl Injector {
             if reply.is_ok_and(|reply| reply.status == 200) {
                 return Ok(());
             }
-            ensure!(start.elapsed() < PATIENCE, "node {id} has space again and does not go on");
+            if start.elapsed() > 2 * PATIENCE {
+                let said = cluster.ask_briefly(id, "GET", "/readyz?verbose", "");
+                bail!("node {id} has space again and does not go on: {said:?} {}", cluster.log(id));
+            }
             thread::sleep(Duration::from_millis(50));
         }
     }
