@@ -17,7 +17,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image chaos sim
+.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image chaos soak cycles sim
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,17 @@ chaos: ## random faults on real nodes for MINUTES=5, with NODES=3 (see docs/reli
 	$(CARGO) build --release --locked
 	$(CARGO) run --locked -p leasehold-lab --bin chaos -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
 	    --minutes $(MINUTES) --nodes $(NODES) $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
+
+soak: ## an hour (MINUTES=60) of mixed load with faults; memory and descriptors must stay flat (see docs/reliability.md)
+	$(CARGO) build --release --locked
+	$(CARGO) run --locked -p leasehold-lab --bin chaos -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
+	    --pace soak --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),60) --nodes $(NODES) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
+
+cycles: ## a million claims made and released on NODES=3; memory and descriptors must stay flat
+	$(CARGO) build --release --locked
+	$(CARGO) run --locked -p leasehold-lab --bin cycles -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
+	    --nodes $(NODES)
 
 SEEDS ?= 300
 # FIRST_SEED=m repeats a run; without it the seeds are new ones, and printed.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_lab::chaos::{Plan, run};
+use leasehold_lab::chaos::{Fault, Pace, Plan, run};
 use leasehold_lab::cluster::Cluster;
 use leasehold_lab::register::{Tally, play};
 
@@ -24,15 +24,22 @@ fn faketime() -> PathBuf {
 fn whatever_fails_histories_of_all_dialects_are_linearizable_and_the_nodes_agree() {
     let plan = Plan {
         binary: BINARY.into(),
-        length: Duration::from_secs(25),
+        length: Duration::from_secs(20),
         nodes: 3,
         seed: 20_261_116,
         clients: 2,
+        holders: 1,
+        pace: Pace::Storm,
+        // The disk of a follower, and then that of the leader.
+        first: vec![Fault::Isolate, Fault::FullDisk, Fault::KillLeader, Fault::Pause, Fault::FullDisk],
+        without: Vec::new(),
         faketime: Some(faketime()),
         verbose: false,
     };
     let summary = run(&plan).unwrap();
-    assert!(summary.operations > 200 && summary.faults.len() > 2, "too little happened: {summary}");
+    assert!(summary.operations > 200 && summary.faults.len() > 3, "too little happened: {summary}");
+    assert!(summary.full.0 > 1, "the disk was not full twice: {summary}");
+    assert!(summary.held.len() == 3 && summary.held.values().all(|claims| *claims > 0), "{summary}");
 }
 
 /// The lock alone does not keep a client that was stopped from writing late: nothing can, but the register itself.

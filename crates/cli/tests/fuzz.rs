@@ -4,9 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use leasehold_lab::cluster::{Cluster, PATIENCE};
@@ -34,8 +39,12 @@ fn throw(addr: SocketAddr, bytes: &[u8]) {
 }
 
 fn rss_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    memory_kib(pid, "VmRSS:")
+}
+
+fn memory_kib(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -68,4 +77,146 @@ fn no_bytes_at_any_door_stop_the_server() {
     is_well(&cluster, rounds);
     let body = "{\"resource\": \"after-the-storm\", \"ttl\": 5}";
     assert_eq!(cluster.ask(1, "POST", "/v1/claims/", body).unwrap().status, 201);
+}
+
+/// More than a keychain that has kept everything it was sent could hide.
+const KEYCHAIN_PEAK_MAX_KIB: u64 = 100 << 10;
+
+/// A keychain, whose answers must be JSON.
+struct Keychain {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    answers: Receiver<serde_json::Value>,
+    errors: PathBuf,
+}
+
+impl Keychain {
+    fn start(server: SocketAddr) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("leasehold-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let errors = std::env::temp_dir().join(name);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+            .arg("keychain")
+            .env("LEASEHOLD_ADDR", format!("http://{server}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors).unwrap())
+            .spawn()
+            .unwrap();
+        let (sender, answers) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                sender.send(serde_json::from_str(&line).unwrap()).ok();
+            }
+        });
+        Self { stdin: child.stdin.take(), child, answers, errors }
+    }
+
+    /// Whether it took the bytes: one that was told to shut down does not.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        self.stdin.as_mut().unwrap().write_all(bytes).is_ok()
+    }
+
+    /// Whether it still answers. One that was told to shut down has ended well, which is an answer, too.
+    fn is_well(&mut self, round: u64) -> bool {
+        let id = format!("well-{round}");
+        self.take(format!("\n{{\"id\": \"{id}\", \"op\": \"ping\"}}\n").as_bytes());
+        loop {
+            match self.answers.recv_timeout(PATIENCE) {
+                Ok(answer) if answer["id"] == id => break,
+                Ok(_) => {}
+                Err(_) => {
+                    let status = self.child.wait().unwrap();
+                    assert!(status.success(), "after {round} inputs: {status:?} {}", self.said());
+                    return false;
+                }
+            }
+        }
+        let said = self.said();
+        assert!(!said.contains("panicked"), "after {round} inputs: {said}");
+        let peak = memory_kib(self.child.id(), "VmHWM:");
+        assert!(peak < KEYCHAIN_PEAK_MAX_KIB, "after {round} inputs the keychain took {peak} KiB");
+        true
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+}
+
+impl Drop for Keychain {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        fs::remove_file(&self.errors).ok();
+    }
+}
+
+#[test]
+fn no_line_stops_the_keychain() {
+    let lines = corpus(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/corpus/keychain"))).unwrap();
+    assert!(lines.len() > 10, "the corpus is missing");
+    let cluster = Cluster::start_encrypted(Path::new(env!("CARGO_BIN_EXE_leasehold")), 1, &[]).unwrap();
+    let (rounds, mut random) = (setting("FUZZ_ROUNDS", 8_000), Random::new(setting("FUZZ_SEED", 1)));
+    let mut keychain = Keychain::start(cluster.addr(1));
+    for round in 0..rounds {
+        let mut bytes = mutated(&lines, &mut random);
+        bytes.push(b'\n');
+        let taken = keychain.take(&bytes);
+        if (!taken || round % 250 == 0) && !keychain.is_well(round) {
+            keychain = Keychain::start(cluster.addr(1));
+        }
+    }
+    keychain.is_well(rounds);
+    is_well(&cluster, rounds);
+}
+
+#[test]
+fn neither_an_endless_line_nor_a_parent_that_does_not_read_takes_all_memory() {
+    let cluster = Cluster::start_encrypted(Path::new(env!("CARGO_BIN_EXE_leasehold")), 1, &[]).unwrap();
+    let mut keychain = Keychain::start(cluster.addr(1));
+    let megabyte = vec![b'a'; 1 << 20];
+    for _ in 0..200 {
+        assert!(keychain.take(&megabyte));
+    }
+    assert!(keychain.is_well(0), "it ended");
+    // Before the ping was answered, the line was.
+    let mut keychain = Keychain::start(cluster.addr(1));
+    assert!(keychain.take(&vec![b'a'; 2 << 20]) && keychain.take(b"\n"));
+    let answer = keychain.answers.recv_timeout(PATIENCE).unwrap();
+    let detail = answer["detail"].as_str().unwrap_or_default();
+    assert!(answer["error"] == "invalid" && detail.contains("longer than"), "{answer}");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .arg("keychain")
+        .env("LEASEHOLD_ADDR", format!("http://{}", cluster.addr(1)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let counted = written.clone();
+    let writer = std::thread::spawn(move || {
+        let line = format!("{{\"op\": \"ping\", \"id\": \"{}\"}}\n", "x".repeat(500_000));
+        for _ in 0..1000 {
+            if stdin.write_all(line.as_bytes()).is_err() {
+                return;
+            }
+            counted.fetch_add(1, Ordering::AcqRel);
+        }
+    });
+    // It stops reading, too, before it has taken much.
+    let mut before = u64::MAX;
+    while before != written.load(Ordering::Acquire) {
+        before = written.load(Ordering::Acquire);
+        assert!(before < 1000, "it took everything");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let peak = memory_kib(child.id(), "VmHWM:");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    writer.join().unwrap();
+    assert!(before > 0 && peak < KEYCHAIN_PEAK_MAX_KIB, "{peak} KiB after {before} lines");
 }

@@ -22,8 +22,12 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::settings::{ClaimRequest, Wait};
 
-/// Lines that may wait for a parent that does not read; beyond that its requests wait too.
-const BACKLOG_MAX: usize = 10_000;
+/// Bytes that may wait for a parent that does not read; beyond that its requests wait too, and it is not told any more
+/// how its claims wait.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// Longest line: far more than the data that a server takes with a claim. A parent that never ends its line would
+/// otherwise take all memory.
+const LINE_LEN_MAX: usize = 1 << 20;
 /// How long a claim may be held unless told otherwise: nothing is renewed for ever.
 pub const MAX_HOLD_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 
@@ -69,6 +73,7 @@ struct Keychain {
     manager: LockManager,
     claims: Mutex<HashMap<String, Held>>,
     out: mpsc::UnboundedSender<String>,
+    /// Bytes that wait for the parent.
     backlog: AtomicUsize,
     drained: tokio::sync::Notify,
     max_hold: Duration,
@@ -106,10 +111,11 @@ where
 async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Keychain>, mut reader: R) -> Option<Value> {
     let mut line = Vec::new();
     loop {
-        keychain.flushed_to(BACKLOG_MAX).await;
-        line.clear();
-        if !matches!(reader.read_until(b'\n', &mut line).await, Ok(len) if len > 0) {
-            return None;
+        keychain.flushed_to(BACKLOG_BYTES_MAX).await;
+        if !read_line(&mut reader, &mut line).await? {
+            let error = Error::Invalid(format!("a line is longer than {LINE_LEN_MAX} bytes"));
+            keychain.answer(&Value::Null, refusal(&error));
+            continue;
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -126,22 +132,44 @@ async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Keychain>, mut reader: R) 
     }
 }
 
+/// The next line, or nothing at the end of the pipe. Of one that is too long (`false`) nothing is kept.
+async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) -> Option<bool> {
+    line.clear();
+    let mut fits = true;
+    loop {
+        let bytes = reader.fill_buf().await.ok()?;
+        if bytes.is_empty() {
+            return (!line.is_empty()).then_some(fits);
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let len = end.map_or(bytes.len(), |end| end + 1);
+        fits &= line.len() + len <= LINE_LEN_MAX;
+        if fits {
+            line.extend_from_slice(&bytes[..len]);
+        } else {
+            *line = Vec::new();
+        }
+        reader.consume(len);
+        if end.is_some() {
+            return Some(fits);
+        }
+    }
+}
+
 async fn write<W: AsyncWrite + Unpin>(
     keychain: Arc<Keychain>,
     mut lines: mpsc::UnboundedReceiver<String>,
     mut writer: W,
 ) {
     while let Some(mut batch) = lines.recv().await {
-        let mut count = 1;
         while let Ok(more) = lines.try_recv() {
             batch.push_str(&more);
-            count += 1;
         }
         // A parent that does not read any more is about to close the pipe; renewals go on until it does.
         if writer.write_all(batch.as_bytes()).await.is_err() || writer.flush().await.is_err() {
             lines.close();
         }
-        keychain.backlog.fetch_sub(count, Ordering::AcqRel);
+        keychain.backlog.fetch_sub(batch.len(), Ordering::AcqRel);
         keychain.drained.notify_waiters();
     }
 }
@@ -234,7 +262,8 @@ impl Keychain {
             tokio::select! {
                 claim = &mut acquired => break claim,
                 Ok(()) = phases.changed() => {
-                    if let Phase::Waiting(progress) = &*phases.borrow_and_update() {
+                    let is_read = self.backlog.load(Ordering::Acquire) <= BACKLOG_BYTES_MAX;
+                    if let Phase::Waiting(progress) = &*phases.borrow_and_update() && is_read {
                         let holder = progress.holder.as_ref().map(|holder| json!({
                             "claim": holder.id(), "owner": holder.owner, "token": holder.token, "user_data": holder.user_data,
                         }));
@@ -377,13 +406,15 @@ impl Keychain {
     }
 
     fn tell(&self, line: &Value) {
-        self.backlog.fetch_add(1, Ordering::AcqRel);
-        if self.out.send(format!("{line}\n")).is_err() {
-            self.backlog.fetch_sub(1, Ordering::AcqRel);
+        let line = format!("{line}\n");
+        let len = line.len();
+        self.backlog.fetch_add(len, Ordering::AcqRel);
+        if self.out.send(line).is_err() {
+            self.backlog.fetch_sub(len, Ordering::AcqRel);
         }
     }
 
-    /// Returns when at most so many lines wait for the parent.
+    /// Returns when at most so many bytes wait for the parent.
     async fn flushed_to(&self, most: usize) {
         loop {
             let drained = self.drained.notified();

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::http::{NoReply, Reply, request};
 use crate::proxy::{self, Network, Passage};
+use crate::small_disk::SmallDisk;
 
 /// How long anything may take before a test gives up on it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +36,25 @@ pub struct Cluster {
     envs: Vec<(String, String)>,
     peers: String,
     nodes: BTreeMap<u64, Node>,
+    /// A node whose data are on a small disk of its own, and that disk.
+    small: Option<(u64, SmallDisk)>,
+}
+
+/// What to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// The `leasehold` to run.
+    pub binary: &'a Path,
+    /// How many nodes.
+    pub nodes: u64,
+    /// Flags of every node; `{id}` in them is its number.
+    pub args: &'a [&'a str],
+    /// Variables of every node's environment; `{id}` in a value is its number.
+    pub envs: &'a [(String, String)],
+    /// Whether proxies stand between the nodes. They read who calls, so they can't under certificates.
+    pub proxies: bool,
+    /// A node that gets a small disk of its own, which can be filled.
+    pub small_disk: Option<u64>,
 }
 
 struct Node {
@@ -57,12 +77,13 @@ fn free_port() -> anyhow::Result<SocketAddr> {
 impl Cluster {
     /// The same with certificates: the proxies, which read who calls, step aside.
     pub fn start_encrypted(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
-        Self::begin(binary, count, args, &[], false)
+        let (envs, small_disk) = (&[], None);
+        Self::start_as(&Setup { binary, nodes: count, args, envs, proxies: false, small_disk })
     }
 
     /// So many nodes, all with these flags (`{id}` in them is a node's number), up and with a leader.
     pub fn start(binary: &Path, count: u64, args: &[&str]) -> anyhow::Result<Self> {
-        Self::begin(binary, count, args, &[], true)
+        Self::start_with(binary, count, args, &[])
     }
 
     /// The same with an environment (`{id}` in its values is a node's number).
@@ -72,24 +93,22 @@ impl Cluster {
         args: &[&str],
         envs: &[(String, String)],
     ) -> anyhow::Result<Self> {
-        Self::begin(binary, count, args, envs, true)
+        let (proxies, small_disk) = (true, None);
+        Self::start_as(&Setup { binary, nodes: count, args, envs, proxies, small_disk })
     }
 
-    fn begin(
-        binary: &Path,
-        count: u64,
-        args: &[&str],
-        envs: &[(String, String)],
-        proxies: bool,
-    ) -> anyhow::Result<Self> {
+    /// The same, with everything there is to say.
+    pub fn start_as(setup: &Setup<'_>) -> anyhow::Result<Self> {
+        let &Setup { binary, nodes: count, args, envs, proxies, small_disk } = setup;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("leasehold-lab-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir)?;
         let args = args.iter().map(ToString::to_string).collect();
         let (network, nodes, peers) = (Network::default(), BTreeMap::new(), String::new());
+        let small = small_disk.map(|id| Ok::<_, anyhow::Error>((id, SmallDisk::mount(&dir)?))).transpose()?;
         let mut cluster =
-            Self { binary: binary.into(), dir, network, args, envs: envs.to_vec(), peers, nodes };
+            Self { binary: binary.into(), dir, network, args, envs: envs.to_vec(), peers, nodes, small };
         for id in 1..=count {
             cluster.place(id)?;
             if !proxies {
@@ -126,8 +145,12 @@ impl Cluster {
     /// Starts a node (again).
     pub fn spawn(&mut self, id: u64) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path(id))?;
-        let (data, peers, args, binary) =
-            (self.data_dir(id), self.peers.clone(), self.args.clone(), self.binary.clone());
+        let (peers, args, binary) = (self.peers.clone(), self.args.clone(), self.binary.canonicalize()?);
+        let small = self.small.as_ref().filter(|(small, _)| *small == id).map(|(_, disk)| disk);
+        let (mut command, data) = match small {
+            None => (Command::new(binary), self.data_dir(id)),
+            Some(disk) => (disk.command(&binary), disk.inside().join(format!("node-{id}"))),
+        };
         let envs: Vec<(String, String)> = self
             .envs
             .iter()
@@ -135,7 +158,6 @@ impl Cluster {
             .collect();
         let node = self.node_mut(id)?;
         ensure!(node.process.is_none(), "node {id} runs already");
-        let mut command = Command::new(binary);
         command
             .args(["serve", "--node-id", &id.to_string(), "--listen", &node.addr.to_string()])
             .args(["--peer-listen", &node.peer_listen.to_string()])
@@ -189,7 +211,25 @@ impl Cluster {
 
     /// Its data directory.
     pub fn data_dir(&self, id: u64) -> PathBuf {
-        self.dir.join(format!("node-{id}"))
+        let disk = self.small.as_ref().filter(|(small, _)| *small == id).map(|(_, disk)| disk.root());
+        disk.unwrap_or(&self.dir).join(format!("node-{id}"))
+    }
+
+    /// The node with the small disk, and that disk.
+    pub fn small_disk(&self) -> Option<(u64, &SmallDisk)> {
+        self.small.as_ref().map(|(id, disk)| (*id, disk))
+    }
+
+    /// Nodes whose process has ended by itself since this was last asked.
+    pub fn fallen(&mut self) -> Vec<u64> {
+        let mut fallen = Vec::new();
+        for (id, node) in &mut self.nodes {
+            if node.process.as_mut().is_some_and(|process| !matches!(process.try_wait(), Ok(None))) {
+                node.process = None;
+                fallen.push(*id);
+            }
+        }
+        fallen
     }
 
     fn log_path(&self, id: u64) -> PathBuf {
@@ -321,6 +361,30 @@ impl Cluster {
                 bail!("no leader among {nodes:?}\n{}", logs.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until every node that runs votes and is heard by the leader, whatever clients do meanwhile.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let running = self.running();
+        loop {
+            let status = self.status(self.leader()?).unwrap_or(Value::Null);
+            let nodes: Vec<&Value> = status["nodes"].as_array().into_iter().flatten().collect();
+            let votes = |id: &u64| {
+                nodes
+                    .iter()
+                    .any(|node| node["id"] == *id && node["voter"] == true && node["role"] != "unreachable")
+            };
+            if running.iter().all(votes) {
+                return Ok(());
+            }
+            if start.elapsed() > 3 * PATIENCE {
+                let logs: Vec<String> =
+                    running.iter().map(|id| format!("--- {id}\n{}", self.log(*id))).collect();
+                bail!("the nodes do not all vote: {status:#}\n{}", logs.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`proxy`]    stands between two nodes: cuts, delays and heals their links, each way by itself
 //! - [`cluster`]  real processes on ports of their own, killed, paused, wiped and started again
+//! - [`small_disk`] a disk that can be filled
 //! - [`workload`] clients that claim, hold and release while faults happen, and write down what they were told
 //! - [`http`]     a client that says whether a request failed, or whether nobody knows
 //! - [`chaos`]    random faults on a cluster of real processes, under clients of all dialects (`make chaos`)
@@ -27,4 +28,5 @@ pub mod random;
 pub mod register;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub mod small_disk;
 pub mod workload;

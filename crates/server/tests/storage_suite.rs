@@ -8,10 +8,12 @@ use leasehold_server::engine::awaited::Awaited;
 use leasehold_server::engine::log_store::LogStore;
 use leasehold_server::engine::state_machine::{Shared, StateMachine};
 use leasehold_server::engine::types::TypeConfig;
-use leasehold_server::engine::wal::WalOptions;
+use leasehold_server::engine::wal::{Wal, WalOptions};
 use leasehold_server::publish::Publisher;
 use openraft::StorageError;
+use openraft::storage::RaftLogStorage;
 use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::testing::log_id;
 
 /// A folder of its own for each case of the suite.
 struct Folder(PathBuf);
@@ -62,4 +64,19 @@ fn the_log_store_and_the_state_machine_pass_openrafts_suite() {
     runtime.expect("a runtime").block_on(async {
         Suite::test_all(Builder).await.expect("the suite passes");
     });
+}
+
+/// As a full disk leaves it: the mark found room, the entries before it did not.
+#[tokio::test]
+async fn a_commit_mark_beyond_the_end_of_the_log_is_forgotten() {
+    let folder = Folder::new();
+    let dir = folder.path().join("log");
+    let mut log = LogStore::open(&dir, WalOptions::default()).expect("an empty folder holds a new log");
+    log.save_committed(Some(log_id::<TypeConfig>(1, 1, 9))).await.expect("a mark can be saved");
+    drop(log);
+    let (wal, found) = Wal::open(&dir, WalOptions::default()).expect("the log can be opened");
+    assert!(found.committed.is_some(), "the mark did not reach the disk");
+    drop(wal);
+    let mut log = LogStore::open(&dir, WalOptions::default()).expect("the log can be opened");
+    assert_eq!(log.read_committed().await.expect("it can be read"), None);
 }

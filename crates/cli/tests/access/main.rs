@@ -9,6 +9,7 @@
 mod common;
 
 mod audit;
+mod cluster;
 mod dialects;
 mod keys;
 mod limits;

@@ -7,12 +7,12 @@ use crate::common::{Client, Server, TempDir, eventually};
 use crate::support::{make_key, run};
 
 /// An authority with a folder of its own.
-struct Authority {
-    dir: TempDir,
+pub(crate) struct Authority {
+    pub(crate) dir: TempDir,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authority = Self { dir: TempDir::new() };
         let (key, certificate) = (authority.path("ca.key"), authority.path("ca.pem"));
         run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
@@ -35,12 +35,12 @@ impl Authority {
         authority
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
 
     /// A certificate and key, at `<name>.pem` and `<name>.key`.
-    fn issue(&self, name: &str, subject: &str, alternatives: &str) {
+    pub(crate) fn issue(&self, name: &str, subject: &str, alternatives: &str) {
         let (key, request, extensions) =
             (self.path(&format!("{name}.key")), self.path("request"), self.path("extensions"));
         std::fs::write(&extensions, format!("subjectAltName={alternatives}\n")).unwrap();
@@ -87,7 +87,7 @@ impl Authority {
     }
 
     /// curl, which trusts this authority: the body, then a line with the version and the status.
-    fn curl(&self, server: &Server, path: &str, args: &[&str]) -> (String, String) {
+    pub(crate) fn curl(&self, server: &Server, path: &str, args: &[&str]) -> (String, String) {
         let (url, ca) = (format!("https://{}{path}", server.addr), self.path("ca.pem"));
         let args =
             [&["-sS", "--cacert", &ca, "-w", "\n%{http_version} %{http_code}"], args, &[&url]].concat();

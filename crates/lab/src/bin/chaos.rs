@@ -1,6 +1,8 @@
 //! `make chaos MINUTES=n`: random faults on real nodes, under clients of all dialects.
 //!
-//! In:    `--binary PATH --minutes N` and, if you like, `--seconds N --nodes N --seed N --clients N --faketime PATH`.
+//! In:    `--binary PATH --minutes N` and, if you like, `--seconds N --nodes N --seed N --clients N --holders N
+//!        --faketime PATH --pace storm|soak --first FAULT,FAULT
+//!        --without FAULT`.
 //! Out:   faults as they happen, a summary and a verdict; status 1 after a violation.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to a person")]
@@ -9,7 +11,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use leasehold_lab::chaos::{self, Plan};
+use leasehold_lab::chaos::{self, Fault, Pace, Plan};
+
+fn faults(names: &str) -> anyhow::Result<Vec<Fault>> {
+    let named = |name| Fault::named(name).with_context(|| format!("{name} is no fault"));
+    names.split(',').map(named).collect()
+}
 
 fn plan() -> anyhow::Result<Plan> {
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
@@ -19,6 +26,10 @@ fn plan() -> anyhow::Result<Plan> {
         nodes: 3,
         seed,
         clients: 3,
+        holders: 1,
+        pace: Pace::Storm,
+        first: Vec::new(),
+        without: Vec::new(),
         faketime: None,
         verbose: true,
     };
@@ -33,6 +44,11 @@ fn plan() -> anyhow::Result<Plan> {
             "--nodes" => plan.nodes = number()?,
             "--seed" => plan.seed = number()?,
             "--clients" => plan.clients = number()?,
+            "--holders" => plan.holders = number()?,
+            "--first" => plan.first = faults(&value)?,
+            "--without" => plan.without = faults(&value)?,
+            "--pace" if value == "storm" => plan.pace = Pace::Storm,
+            "--pace" if value == "soak" => plan.pace = Pace::Soak,
             "--faketime" if value.is_empty() => {}
             "--faketime" => plan.faketime = Some(value.into()),
             _ => bail!("{name} is unknown: see the head of crates/lab/src/bin/chaos.rs"),

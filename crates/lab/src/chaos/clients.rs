@@ -3,14 +3,14 @@
 //! In:    addresses of nodes that may not answer. Out: a `History`.
 //! Never: sends anything again that the dialect does not do once: there an answer that was lost stays unknown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::notes::{Held, Notebook, Shared, holder_name};
 use crate::history::{Answer, Call, Handle, Op};
 use crate::http::{Reply, request_with};
 use crate::random::Random;
@@ -19,23 +19,6 @@ use crate::random::Random;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long it tries where a retry is done once.
 const TRIES: Duration = Duration::from_secs(30);
-
-/// What all clients share.
-#[derive(Debug)]
-pub struct Shared {
-    /// Where the nodes are.
-    pub nodes: Vec<SocketAddr>,
-    /// When the run began: instants count from here.
-    pub start: Instant,
-    /// Set when everybody is to finish.
-    pub stop: AtomicBool,
-    /// The newest number of a claim.
-    pub handles: AtomicU64,
-    /// Operations that were answered.
-    pub answered: AtomicU64,
-    /// Answers that no client should get.
-    pub odd: std::sync::Mutex<Vec<String>>,
-}
 
 /// The wire protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,13 +38,10 @@ pub const DIALECTS: [Dialect; 4] = [Dialect::Claims, Dialect::Locks, Dialect::Le
 
 /// One client, and what it saw.
 pub struct Client {
-    number: u64,
+    book: Notebook,
     shared: Arc<Shared>,
     random: Random,
     place: usize,
-    ops: Vec<Op>,
-    /// Claims whose id is known: (handle, id, resource).
-    pub ids: Vec<(Handle, String, String)>,
 }
 
 /// How a request ended.
@@ -72,21 +52,16 @@ enum Sent {
     Unknown,
 }
 
-/// What is written down of a claim.
-struct Held {
-    handle: Handle,
-    resource: String,
-}
-
 impl Client {
     /// A client of its own.
-    pub fn new(number: u64, shared: Arc<Shared>, random: Random) -> Self {
-        let place = number as usize % shared.nodes.len();
-        Self { number, shared, random, place, ops: Vec::new(), ids: Vec::new() }
+    pub fn new(book: Notebook, random: Random) -> Self {
+        let shared = book.shared.clone();
+        let place = book.number as usize % shared.nodes.len();
+        Self { book, shared, random, place }
     }
 
     /// Works until told to stop.
-    pub fn run(mut self, dialect: Dialect) -> (Vec<Op>, Vec<(Handle, String, String)>) {
+    pub fn run(mut self, dialect: Dialect) -> Notebook {
         while !self.shared.stop.load(Ordering::Acquire) {
             match dialect {
                 Dialect::Claims => self.claim(),
@@ -94,31 +69,38 @@ impl Client {
                 Dialect::Leases => self.lease(),
                 Dialect::Typed => self.typed(),
             }
-            thread::sleep(Duration::from_millis(self.random.below(10)));
+            thread::sleep(Duration::from_millis(self.random.below(self.shared.rest_ms)));
         }
-        (self.ops, self.ids)
+        self.book
     }
 
     fn now_us(&self) -> u64 {
-        self.shared.start.elapsed().as_micros() as u64
+        self.shared.now_us()
     }
 
     fn begin(&self, resource: String) -> Held {
-        Held { handle: self.shared.handles.fetch_add(1, Ordering::Relaxed), resource }
+        self.shared.begin(resource)
     }
 
     fn note(&mut self, held: &Held, call: Call, called_us: u64, answer: Answer) {
-        if answer != Answer::Unknown {
-            self.shared.answered.fetch_add(1, Ordering::Relaxed);
-        }
-        let (client, claim, resource) = (self.number, held.handle, held.resource.clone());
-        let returned_us = if answer == Answer::Unknown { u64::MAX } else { self.now_us() };
-        self.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer });
+        self.book.note(held, call, called_us, answer);
     }
 
     fn odd(&self, what: &str, reply: &Reply) {
-        let line = format!("{what}: {} {}", reply.status, reply.body);
-        self.shared.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
+        self.shared.odd(format!("{what}: {} {}", reply.status, reply.body));
+    }
+
+    /// The resources of this round, as each dialect names them.
+    fn shared_name(&mut self) -> String {
+        format!("r{}s{}", self.shared.round, self.random.below(3))
+    }
+
+    fn lease_name(&mut self) -> String {
+        format!("lab/leases/r{}e{}", self.shared.round, self.random.below(2))
+    }
+
+    fn typed_id(&self, number: u64) -> String {
+        format!("r{}d{number}", self.shared.round)
     }
 
     /// Sends once, or again and again where that is the same as once.
@@ -147,10 +129,14 @@ impl Client {
     // ---- claims
 
     fn claim(&mut self) {
-        let resource = match self.random.below(6) {
-            0 => format!("lab/leases/e{}", self.random.below(2)),
-            1 => format!("dss/media/d{}", self.random.below(2)),
-            _ => format!("s{}", self.random.below(3)),
+        let resource = match self.random.below(8) {
+            2 => holder_name(self.shared.round, &mut self.random),
+            0 => self.lease_name(),
+            1 => {
+                let number = self.random.below(2);
+                format!("dss/media/{}", self.typed_id(number))
+            }
+            _ => self.shared_name(),
         };
         let held = self.begin(resource);
         let ttl_us = if self.random.percent(20) { 1_000_000 } else { 6_000_000 };
@@ -167,7 +153,7 @@ impl Client {
         let Some(answer) = state(&reply.json()) else { return self.odd("claim", &reply) };
         self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, answer);
         let id = reply.json()["url"].as_str().and_then(last_part).unwrap_or_default();
-        self.ids.push((held.handle, id.clone(), held.resource.clone()));
+        self.book.known(&held, &id);
         if self.wait_for_turn(&held, &id, answer) {
             self.use_claim(&held, &id, ttl_us);
         }
@@ -261,7 +247,7 @@ impl Client {
     // ---- locks
 
     fn lock(&mut self) {
-        let resource = format!("s{}", self.random.below(3));
+        let resource = self.shared_name();
         let held = self.begin(resource);
         let lifetime = if self.random.percent(20) { 1 } else { 5 };
         let call = Call::Claim { ttl_us: Some(lifetime * 1_000_000) };
@@ -274,7 +260,7 @@ impl Client {
         match (reply.status, token_of(&reply), reply.header("location").and_then(last_part)) {
             (201, Some(token), Some(uid)) if unknown == 0 => {
                 self.note(&held, call, called_us, Answer::Active { token });
-                self.ids.push((held.handle, uid.clone(), held.resource.clone()));
+                self.book.known(&held, &uid);
                 self.think();
                 self.delete(&held, &format!("/locks/{}/{uid}", held.resource), &[]);
             }
@@ -304,7 +290,7 @@ impl Client {
     // ---- leases
 
     fn lease(&mut self) {
-        let name = format!("lab/leases/e{}", self.random.below(2));
+        let name = self.lease_name();
         let held = self.begin(name.clone());
         let seconds = if self.random.percent(30) { 1 } else { 5 };
         let ttl_us = seconds * 1_000_000;
@@ -351,9 +337,10 @@ impl Client {
     fn typed(&mut self) {
         let two = self.random.percent(50);
         let first = self.random.below(2);
-        let ids: Vec<u64> = if two { vec![first, 1 - first] } else { vec![first] };
-        let held: Vec<Held> = ids.iter().map(|id| self.begin(format!("dss/media/d{id}"))).collect();
-        let names: Vec<String> = ids.iter().map(|id| format!("\"d{id}\"")).collect();
+        let numbers = if two { vec![first, 1 - first] } else { vec![first] };
+        let ids: Vec<String> = numbers.into_iter().map(|number| self.typed_id(number)).collect();
+        let held: Vec<Held> = ids.iter().map(|id| self.begin(format!("dss/media/{id}"))).collect();
+        let names: Vec<String> = ids.iter().map(|id| format!("\"{id}\"")).collect();
         let owner = held[0].handle;
         let who = format!("\"ids\": [{}], \"hostname\": \"chaos\", \"owner\": {owner}", names.join(", "));
         let call = Call::Claim { ttl_us: Some(6_000_000) };
@@ -401,7 +388,7 @@ impl Client {
         for (handle, id, resource) in ids {
             self.read_claim(&Held { handle: *handle, resource: resource.clone() }, id);
         }
-        self.ops
+        self.book.ops
     }
 }
 

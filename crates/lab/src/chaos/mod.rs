@@ -3,13 +3,23 @@
 //! In:    [`Plan`]. Out: [`Summary`], or what was violated.
 //! Never: calls a run good that did not get on: at the end every client works again, and the nodes' tables agree.
 //!
-//! - `clients.rs` what the clients do, and what they write down
+//! A run has rounds, each with resources of its own. At the end of a round everything is healed, everybody finishes,
+//! the tables are compared, and the round's history is checked and forgotten: so an hour needs no more memory than a
+//! round. From one round to the next only tokens are carried: they must have grown.
+//!
+//! - `clients.rs` what the clients of the dialects do
+//! - `holders/`   the client library, the keychain and `leasehold run`
+//! - `notes.rs`   what all of them write down
 //! - `faults.rs`  what is done to the cluster
+//! - `gauge.rs`   memory and descriptors of the nodes, all through the run
 
 pub mod clients;
 mod faults;
+pub mod gauge;
+pub mod holders;
+pub mod notes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,15 +29,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use self::clients::{Client, DIALECTS, Shared};
-use self::faults::{Fault, Injector};
-use crate::cluster::{Cluster, PATIENCE};
+use self::clients::{Client, DIALECTS};
+pub use self::faults::Fault;
+use self::faults::Injector;
+use self::gauge::Gauge;
+use self::holders::KINDS;
+use self::notes::{Known, Notebook, Shared};
+use crate::cluster::{Cluster, PATIENCE, Setup};
 use crate::history::{Answer, History};
 use crate::linear;
 use crate::random::Random;
 
-/// Claims that are read again at the end, the newest.
+/// Claims that are read again at the end of a round, the newest.
 const READ_AGAIN_MAX: usize = 3000;
+/// How long a round goes on.
+const ROUND: Duration = Duration::from_secs(180);
+/// How often a long run says how it goes.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -42,10 +60,72 @@ pub struct Plan {
     pub seed: u64,
     /// Clients of each dialect.
     pub clients: u64,
+    /// Of each of those who hold for others: the library, the keychain and `leasehold run`.
+    pub holders: u64,
+    /// How fast faults follow each other, and the clients work.
+    pub pace: Pace,
+    /// Faults that come first, whatever the seed says.
+    pub first: Vec<Fault>,
+    /// Faults that never come up.
+    pub without: Vec<Fault>,
     /// `libfaketime`, where wall clocks are to jump.
     pub faketime: Option<PathBuf>,
     /// Whether every fault is told when it happens.
     pub verbose: bool,
+}
+
+/// How fast things happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// One fault after the other, most of them before the last one is healed.
+    Storm,
+    /// Some quiet after each fault, and one node whose process is never ended: for an hour under watch.
+    Soak,
+}
+
+impl Pace {
+    fn fault_ms(self) -> (u64, u64) {
+        match self {
+            Self::Storm => (200, 2500),
+            Self::Soak => (200, 4000),
+        }
+    }
+
+    fn quiet_ms(self) -> (u64, u64) {
+        match self {
+            Self::Storm => (0, 1),
+            Self::Soak => (3000, 12_000),
+        }
+    }
+
+    fn healed_percent(self) -> u64 {
+        match self {
+            Self::Storm => 60,
+            Self::Soak => 80,
+        }
+    }
+
+    fn rest_ms(self) -> u64 {
+        match self {
+            Self::Storm => 10,
+            Self::Soak => 30,
+        }
+    }
+
+    fn spared(self) -> Option<u64> {
+        match self {
+            Self::Storm => None,
+            Self::Soak => Some(1),
+        }
+    }
+
+    /// Flags of the nodes. Tables and snapshots stay small, so that both are full and written often, early in the run.
+    fn args(self) -> &'static [&'static str] {
+        match self {
+            Self::Storm => &["--snapshot-log-mib", "1"],
+            Self::Soak => &["--snapshot-log-mib", "4", "--finished-max", "10000"],
+        }
+    }
 }
 
 /// How a run went.
@@ -55,101 +135,267 @@ pub struct Summary {
     pub operations: usize,
     /// Those whose outcome nobody knows.
     pub unknown: usize,
-    /// Grants that were acknowledged.
+    /// Claims that were granted, and their holders told so.
     pub grants: usize,
+    /// Of these, claims of the library, the keychain and `leasehold run`.
+    pub held: BTreeMap<&'static str, usize>,
     /// Faults by kind.
     pub faults: BTreeMap<Fault, u64>,
+    /// How often a node ran out of space and refused, and how often it stopped for that.
+    pub full: (u64, u64),
+    /// How many rounds there were.
+    pub rounds: u64,
+    /// What the nodes took.
+    pub gauge: Option<Gauge>,
     /// How long it took.
     pub took: Duration,
+    /// The largest token of the rounds that are over.
+    token: u64,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, unknown, grants, faults, took } = self;
-        writeln!(f, "{operations} operations in {} s, {unknown} unknown, {grants} grants", took.as_secs())?;
+        let Self { operations, unknown, grants, held, faults, full, rounds, gauge, took, .. } = self;
+        writeln!(
+            f,
+            "{operations} operations in {} s and {rounds} rounds, {unknown} unknown, {grants} claims granted",
+            took.as_secs()
+        )?;
+        let held: Vec<String> = held.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
+        writeln!(f, "of these by {}", held.join(", "))?;
         let all: u64 = faults.values().sum();
         let kinds: Vec<String> = faults.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
-        write!(f, "{all} faults: {}", kinds.join(", "))
+        writeln!(f, "{all} faults: {}", kinds.join(", "))?;
+        write!(f, "{} times a disk was full, and {} times its node stopped", full.0, full.1)?;
+        gauge.as_ref().map_or(Ok(()), |gauge| write!(f, "\n{gauge}"))
     }
 }
 
 /// Runs a plan to its end.
-#[expect(clippy::print_stdout, reason = "whoever asked for it verbosely watches it")]
 pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
-    let begun = Instant::now();
-    let mut random = Random::new(plan.seed);
     let dir = std::env::temp_dir().join(format!("leasehold-chaos-{}-{}", std::process::id(), plan.seed));
     std::fs::create_dir_all(&dir)?;
     let _removed = Removed(&dir);
-    let envs = plan.faketime.as_deref().map_or_else(Vec::new, |library| faults::faketime(library, &dir));
-    if plan.faketime.is_some() {
-        (1..=plan.nodes).try_for_each(|id| std::fs::write(dir.join(format!("clock-{id}")), "+0\n"))?;
+    let mut run = Run::start(plan, &dir)?;
+    while run.begun.elapsed() < plan.length {
+        run.round()?;
     }
-    let args = ["--snapshot-log-mib", "1"];
-    let mut cluster = Cluster::start_with(&plan.binary, plan.nodes, &args, &envs)?;
-    let shared = Arc::new(Shared {
-        nodes: cluster.ids().iter().map(|id| cluster.addr(*id)).collect(),
-        start: begun,
-        stop: AtomicBool::new(false),
-        handles: AtomicU64::new(1),
-        answered: AtomicU64::new(0),
-        odd: std::sync::Mutex::default(),
-    });
-    let clients: Vec<_> = (0..plan.clients * DIALECTS.len() as u64)
-        .map(|number| {
-            let client = Client::new(number, shared.clone(), random.fork());
-            let dialect = DIALECTS[number as usize % DIALECTS.len()];
-            thread::spawn(move || client.run(dialect))
+    run.finish()
+}
+
+/// A run under way.
+struct Run<'a> {
+    plan: &'a Plan,
+    begun: Instant,
+    random: Random,
+    cluster: Cluster,
+    injector: Injector,
+    gauge: Gauge,
+    summary: Summary,
+    /// Faults that are still to come before any others.
+    first: std::vec::IntoIter<Fault>,
+    handles: u64,
+    told: Instant,
+}
+
+/// Everybody who works in a round.
+type Workers = Vec<thread::JoinHandle<Notebook>>;
+
+impl<'a> Run<'a> {
+    fn start(plan: &'a Plan, dir: &Path) -> anyhow::Result<Self> {
+        let envs = plan.faketime.as_deref().map_or_else(Vec::new, |library| faults::faketime(library, dir));
+        if plan.faketime.is_some() {
+            (1..=plan.nodes).try_for_each(|id| std::fs::write(dir.join(format!("clock-{id}")), "+0\n"))?;
+        }
+        let cluster = Cluster::start_as(&Setup {
+            binary: &plan.binary,
+            nodes: plan.nodes,
+            args: plan.pace.args(),
+            envs: &envs,
+            proxies: true,
+            small_disk: Some(plan.nodes),
+        })?;
+        let (spared, clocks) = (plan.pace.spared(), plan.faketime.is_some().then(|| dir.to_owned()));
+        Ok(Self {
+            plan,
+            begun: Instant::now(),
+            random: Random::new(plan.seed),
+            cluster,
+            injector: Injector::new(plan.nodes, spared, plan.without.clone(), clocks),
+            gauge: Gauge::new(spared),
+            summary: Summary::default(),
+            first: plan.first.clone().into_iter(),
+            handles: 1,
+            told: Instant::now(),
         })
-        .collect();
-    progress(&shared, 50)?;
+    }
 
-    let mut injector = Injector::new(plan.nodes, plan.faketime.is_some().then(|| dir.clone()));
-    while begun.elapsed() < plan.length {
-        let fault = injector.inject(&mut cluster, &mut random)?;
-        if plan.verbose {
-            println!("{:>6.1} s  {fault}", begun.elapsed().as_secs_f64());
+    fn round(&mut self) -> anyhow::Result<()> {
+        let shared = Arc::new(Shared {
+            nodes: self.cluster.ids().iter().map(|id| self.cluster.addr(*id)).collect(),
+            start: self.begun,
+            round: self.summary.rounds,
+            rest_ms: self.plan.pace.rest_ms(),
+            stop: AtomicBool::new(false),
+            handles: AtomicU64::new(self.handles),
+            answered: AtomicU64::new(0),
+            odd: std::sync::Mutex::default(),
+        });
+        let workers = self.workers(&shared);
+        let worked = self.storm(&shared);
+        shared.stop.store(true, Ordering::Release);
+        let mut history = History::default();
+        let mut ids: Vec<Known> = Vec::new();
+        for worker in workers {
+            let book = worker.join().ok().context("a client broke")?;
+            self.count(&book);
+            history.ops.extend(book.ops);
+            ids.extend(book.ids);
         }
-        thread::sleep(Duration::from_millis(random.between(200, 2500)));
-        if random.percent(60) {
-            injector.heal(&mut cluster)?;
-            progress(&shared, 10).with_context(|| format!("after {fault}"))?;
+        // What clients saw comes first: it may be why nobody got on.
+        let judged = check_odd(&shared);
+        worked.and(judged)?;
+        self.cluster.converge()?;
+        ids.sort();
+        let newest = &ids[ids.len().saturating_sub(READ_AGAIN_MAX)..];
+        let reader = Client::new(Notebook::new(u64::MAX, shared.clone()), self.random.fork());
+        history.ops.extend(reader.read_again(newest));
+        judge(&shared, &history)?;
+        self.sum_up(&shared, &history)
+    }
+
+    fn workers(&mut self, shared: &Arc<Shared>) -> Workers {
+        let mut workers = Vec::new();
+        for number in 0..self.plan.clients * DIALECTS.len() as u64 {
+            let client = Client::new(Notebook::new(number, shared.clone()), self.random.fork());
+            let dialect = DIALECTS[number as usize % DIALECTS.len()];
+            workers.push(thread::spawn(move || client.run(dialect)));
+        }
+        for number in 0..self.plan.holders * KINDS.len() as u64 {
+            let book = Notebook::new(HOLDERS_FROM + number, shared.clone());
+            let (kind, random) = (KINDS[number as usize % KINDS.len()], self.random.fork());
+            let binary = self.plan.binary.clone();
+            workers.push(thread::spawn(move || holders::work(kind, &binary, book, random)));
+        }
+        workers
+    }
+
+    /// The faults of a round, until everything is well again.
+    fn storm(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        let (plan, begun) = (self.plan, Instant::now());
+        progress(shared, 50)?;
+        while self.first.len() > 0 || (begun.elapsed() < ROUND && self.begun.elapsed() < plan.length) {
+            let wanted = self.first.next();
+            let fault = self.injector.inject(&mut self.cluster, &mut self.random, wanted)?;
+            self.tell(format_args!("{fault}"));
+            self.sleep(plan.pace.fault_ms());
+            if self.random.percent(plan.pace.healed_percent()) {
+                self.injector.heal(&mut self.cluster)?;
+                progress(shared, 10).with_context(|| format!("after {fault}"))?;
+                self.sleep(plan.pace.quiet_ms());
+            }
+            self.tell_progress(shared);
+        }
+        self.injector.heal(&mut self.cluster)?;
+        progress(shared, 100).context("after everything was healed")
+    }
+
+    fn sleep(&mut self, (least, most): (u64, u64)) {
+        let end = Instant::now() + Duration::from_millis(self.random.between(least, most));
+        while Instant::now() < end {
+            self.gauge.look(&self.cluster);
+            thread::sleep((end - Instant::now()).min(Duration::from_secs(1)));
         }
     }
 
-    injector.heal(&mut cluster)?;
-    progress(&shared, 100).context("after everything was healed")?;
-    shared.stop.store(true, Ordering::Release);
-    let mut history = History::default();
-    let mut ids = Vec::new();
-    for client in clients {
-        let (ops, known) = client.join().ok().context("a client broke")?;
-        history.ops.extend(ops);
-        ids.extend(known);
+    #[expect(clippy::print_stdout, reason = "whoever asked for it verbosely watches it")]
+    fn tell(&self, what: fmt::Arguments<'_>) {
+        if self.plan.verbose {
+            println!("{:>6.1} s  {what}", self.begun.elapsed().as_secs_f64());
+        }
     }
-    cluster.converge()?;
-    ids.sort();
-    let newest = &ids[ids.len().saturating_sub(READ_AGAIN_MAX)..];
-    history.ops.extend(Client::new(u64::MAX, shared.clone(), random.fork()).read_again(newest));
-    judge(&shared, &history)?;
-    let grants = history.ops.iter().filter(|op| matches!(op.answer, Answer::Active { .. })).count();
-    Ok(Summary {
-        operations: history.ops.len(),
-        unknown: history.unknown(),
-        grants,
-        faults: injector.done,
-        took: begun.elapsed(),
-    })
+
+    fn tell_progress(&mut self, shared: &Shared) {
+        if self.told.elapsed() > TELL_EVERY {
+            self.told = Instant::now();
+            let answered = self.summary.operations + shared.answered.load(Ordering::Relaxed) as usize;
+            let claims = shared.handles.load(Ordering::Relaxed);
+            self.tell(format_args!("{claims} claims, {answered} answers, {}", self.gauge.newest()));
+        }
+    }
+
+    fn count(&mut self, book: &Notebook) {
+        if book.number >= HOLDERS_FROM {
+            let kind = ["library", "keychain", "run"][(book.number - HOLDERS_FROM) as usize % KINDS.len()];
+            *self.summary.held.entry(kind).or_default() += book.ids.len();
+        }
+    }
+
+    /// Adds a round that was good to the whole, and carries the tokens over.
+    fn sum_up(&mut self, shared: &Shared, history: &History) -> anyhow::Result<()> {
+        let granted: BTreeSet<u64> = history
+            .ops
+            .iter()
+            .filter_map(|op| match op.answer {
+                Answer::Active { token } => Some(token),
+                _ => None,
+            })
+            .collect();
+        if let (Some(first), Some(last)) = (granted.first(), granted.last()) {
+            let before = self.summary.token;
+            ensure!(*first > before, "VIOLATION: token {first} was given after {before}, a round earlier");
+            self.summary.token = *last;
+        }
+        self.summary.operations += history.ops.len();
+        self.summary.unknown += history.unknown();
+        self.summary.grants += granted.len();
+        self.summary.rounds += 1;
+        self.handles = shared.handles.load(Ordering::Relaxed);
+        self.tell(format_args!(
+            "round {}: {} operations, {} claims granted, {} faults, no violation",
+            self.summary.rounds,
+            history.ops.len(),
+            granted.len(),
+            self.injector.done.values().sum::<u64>()
+        ));
+        if self.plan.pace == Pace::Soak {
+            self.tell(format_args!("so far: {}", self.gauge));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<Summary> {
+        self.gauge.look(&self.cluster);
+        for id in self.cluster.ids() {
+            let log = self.cluster.log(id);
+            ensure!(!log.contains("panicked"), "node {id} panicked: {log}");
+        }
+        let judged = self.gauge.judge();
+        self.summary.faults = self.injector.done;
+        self.summary.full = (self.injector.filled, self.injector.stopped_when_full);
+        self.summary.took = self.begun.elapsed();
+        self.summary.gauge = Some(self.gauge);
+        judged.with_context(|| format!("VIOLATION\n{}", self.summary))?;
+        Ok(self.summary)
+    }
+}
+
+/// Numbers of those who hold for others begin here.
+const HOLDERS_FROM: u64 = 1000;
+
+fn check_odd(shared: &Shared) -> anyhow::Result<()> {
+    let odd = shared.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    ensure!(odd.is_empty(), "answers that should not have been: {odd:#?}");
+    Ok(())
 }
 
 fn judge(shared: &Shared, history: &History) -> anyhow::Result<()> {
-    let odd = shared.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-    ensure!(odd.is_empty(), "answers that should not have been: {odd:#?}");
+    check_odd(shared)?;
     if let Err(violation) = linear::check(history) {
         let kept = std::env::temp_dir().join(format!("leasehold-history-{}.txt", std::process::id()));
         std::fs::write(&kept, history.to_string())?;
         return Err(violation)
-            .with_context(|| format!("VIOLATION; the whole history is in {}", kept.display()));
+            .with_context(|| format!("VIOLATION; the round's whole history is in {}", kept.display()));
     }
     Ok(())
 }

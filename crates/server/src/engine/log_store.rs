@@ -69,6 +69,11 @@ impl LogStore {
                 Some(decode_entry(bytes).map_err(undecodable)?.log_id)
             }
         };
+        // On a full disk a short mark may have found room where the entries before it did not. They are on a majority of
+        // other disks, and their leader sends them again; a mark beyond the log would keep the node from starting.
+        if state.committed > state.last {
+            state.committed = None;
+        }
         Ok(Self { wal, state: Arc::new(Mutex::new(state)) })
     }
 
