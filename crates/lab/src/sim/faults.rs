@@ -225,7 +225,7 @@ impl Cluster {
             Some(why) if why.contains("damaged") => {}
             Some(why) => violate(format!("bit flip: node {id} does not start, but does not say why: {why}")),
             None => {
-                violate(format!("bit flip: node {id} started although a bit of {} is wrong", file.display()))
+                violate(format!("bit flip: node {id} started although a bit of {} is wrong", file.display()));
             }
         }
         simulated::close_door(id);

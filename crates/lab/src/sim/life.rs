@@ -150,12 +150,12 @@ impl Life<'_> {
             }
         };
         let status = said.as_ref().map_or(NO_ANSWER, |said| said.status);
-        self.learn(what, called_us, said);
+        self.learn(what, called_us, said.as_ref());
         Event::Response(status)
     }
 
-    fn learn(&mut self, what: Request, called_us: u64, said: Option<Said>) {
-        let answer = said.as_ref().map_or(Answer::Unknown, answer_of);
+    fn learn(&mut self, what: Request, called_us: u64, said: Option<&Said>) {
+        let answer = said.map_or(Answer::Unknown, answer_of);
         let write = |call, called_us| note(self.client, self.handle, &self.resource, call, called_us, answer);
         match what {
             Request::Register => {
@@ -163,7 +163,7 @@ impl Life<'_> {
                     return;
                 };
                 self.registering_us = None;
-                let url = said.as_ref().and_then(|said| said.body.get("url")?.as_str());
+                let url = said.and_then(|said| said.body.get("url")?.as_str());
                 self.path = url.and_then(|url| url.find("/v1/").map(|at| url[at..].to_string()));
                 if self.path.is_none() {
                     world::violate("dialect: a claim was made, and its answer has no URL".into());

@@ -87,9 +87,7 @@ impl Keeper {
         #[cfg(feature = "sim")]
         {
             self.work();
-            if self.state.lock().spare.is_none() {
-                return None;
-            }
+            self.state.lock().spare.as_ref()?;
         }
         let asked = Instant::now();
         let mut state = self.state.lock();
