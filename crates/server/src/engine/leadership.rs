@@ -20,6 +20,7 @@ use super::clock::TableClock;
 use super::peer::{Answer, Ask, Peers};
 use super::state_machine::Shared;
 use super::types::{NodeId, Raft};
+use super::wal::Wal;
 use crate::outside::{self, Instant};
 
 /// What this node is to the cluster at the moment.
@@ -108,6 +109,7 @@ pub(super) struct Watch {
     pub(super) shared: Arc<Shared>,
     pub(super) awaited: Arc<Awaited>,
     pub(super) peers: Arc<Peers>,
+    pub(super) wal: Wal,
     pub(super) patience: Patience,
 }
 
@@ -136,6 +138,9 @@ impl Watch {
                 tracing::info!(leader = ?seen.leader, term = seen.term, "there is a leader");
             }
             self.know_members();
+            // A leader has others to send entries to while its own disk syncs. A follower, like a node alone, has nothing
+            // to do but to wait for its disk.
+            self.wal.flush_in_caller(!seen.leads || seen.voters == 1);
             let role = self.role(&seen).await;
             match role {
                 Role::Leads { .. } => self.clock.pulse(),

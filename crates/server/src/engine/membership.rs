@@ -71,13 +71,19 @@ fn refused(why: impl std::fmt::Display) -> ChangeError {
 }
 
 impl Engine {
-    /// All members: where they are, and whether they vote.
+    /// All members: where they are, and whether they vote. While the voters change, a majority of the old ones and one
+    /// of the new ones decide; whoever is not among both does not vote yet, or any more.
     pub fn members(&self) -> BTreeMap<NodeId, (String, bool)> {
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
-        let membership = &metrics.membership_config;
-        let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
-        membership.nodes().map(|(id, node)| (*id, (node.addr.clone(), voters.contains(id)))).collect()
+        let membership = metrics.membership_config.membership();
+        let votes = |id: &NodeId| membership.get_joint_config().iter().all(|voters| voters.contains(id));
+        membership.nodes().map(|(id, node)| (*id, (node.addr.clone(), votes(id)))).collect()
+    }
+
+    /// Whether a node's voice is asked for, be it by the old voters or by the new ones.
+    fn is_asked(&self, id: NodeId) -> bool {
+        self.raft().metrics().borrow_watched().membership_config.voter_ids().any(|voter| voter == id)
     }
 
     pub(super) fn address_of(&self, id: NodeId) -> Option<String> {
@@ -137,16 +143,11 @@ impl Engine {
             return Err(refused(format!("node {id} leads: two nodes have the same number")));
         }
         let _one_at_a_time = self.changing.lock().await;
-        match self.members().get(&id) {
-            Some((_, true)) => {
-                tracing::warn!(
-                    id,
-                    "a voter has come back without its data: it is taken out, and comes in anew"
-                );
-                self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await?;
-            }
-            Some((_, false)) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await?,
-            None => {}
+        if self.is_asked(id) {
+            tracing::warn!(id, "a voter has come back without its data: it is taken out, and comes in anew");
+            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await?;
+        } else if self.members().contains_key(&id) {
+            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await?;
         }
         match self.peers.ask_at(address, &Ask::Welcome).await {
             Ok(Answer::Done) => {}
@@ -194,8 +195,11 @@ impl Engine {
         match members.get(&id) {
             None => Err(refused(format!("node {id} is not a member"))),
             Some((_, true)) if voters == 1 => Err(refused("the last node of a cluster can't be removed")),
-            Some((_, true)) => self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await,
-            Some((_, false)) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await,
+            // Also one that a leader, now gone, had begun to take out.
+            Some(_) if self.is_asked(id) => {
+                self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
+            }
+            Some(_) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await,
         }
     }
 

@@ -269,6 +269,7 @@ impl Engine {
             shared: self.shared.clone(),
             awaited: self.awaited.clone(),
             peers: self.peers.clone(),
+            wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
         };
         let tasks = [
@@ -500,7 +501,7 @@ pub enum Settled<T> {
 }
 
 /// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, and that happens on
-/// other threads: the engine's own thread writes and syncs. A node with peers has them to talk to meanwhile.
+/// other threads: the engine's own thread writes and syncs. With peers it depends on who leads (`leadership.rs`).
 fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     let listeners = listeners.to_vec();
     let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));

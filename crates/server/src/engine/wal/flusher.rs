@@ -282,7 +282,7 @@ impl Flusher {
 mod tests {
     use std::collections::BTreeMap;
     use std::fs::File;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::sync::mpsc;
 
     use parking_lot::RwLock;
@@ -298,6 +298,7 @@ mod tests {
         Arc::new(Shared {
             options: WalOptions::default(),
             queue: Queue::default(),
+            flush_in_caller: AtomicBool::new(false),
             keeper: Keeper::new(&std::env::temp_dir(), 4096, None, 2),
             log: RwLock::new(Log { state: LogState::default(), files: BTreeMap::new() }),
             live_bytes: AtomicU64::new(0),

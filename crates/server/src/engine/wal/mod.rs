@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -58,8 +58,7 @@ pub struct WalOptions {
     /// With less than this left and the next segment not ready, `Wal::room` says `Low`. It must hold everything
     /// that is appended after clients are refused: ticks, votes, and the purge that makes room again.
     pub low_room_bytes: u64,
-    /// Whether `Wal::append` itself writes and syncs before it returns, instead of leaving that to another thread. Two
-    /// threads fewer to wake an append; for a caller that has nothing else to do meanwhile.
+    /// What [`Wal::flush_in_caller`] says at first.
     pub flush_in_caller: bool,
     /// Called after each fdatasync, for metrics.
     pub observe: Option<Observe>,
@@ -130,6 +129,7 @@ pub struct Wal {
 struct Shared {
     options: WalOptions,
     queue: Queue,
+    flush_in_caller: AtomicBool,
     keeper: Keeper,
     log: RwLock<Log>,
     /// Payload bytes of the live entries.
@@ -176,13 +176,20 @@ impl Wal {
     /// - anything else: a write or sync failed. Every later append fails the same way; stop the node.
     pub fn append(&self, records: Vec<Record>, done: impl FnOnce(io::Result<()>) + Send + 'static) {
         let Handle { shared, flusher, .. } = &*self.inner;
-        let here = shared.options.flush_in_caller;
+        let here = shared.flush_in_caller.load(Ordering::Relaxed);
         shared.queue.push(Pending { records, done: Box::new(done) }, !here);
         if here {
             flusher.lock().flush();
         }
         #[cfg(feature = "sim")]
         simulated::flush_soon(&self.inner);
+    }
+
+    /// Whether `append` itself writes and syncs before it returns, instead of leaving that to another thread. Two threads
+    /// fewer to wake an append; for a caller that has nothing else to do meanwhile. Appends keep their order.
+    pub fn flush_in_caller(&self, here: bool) {
+        // In the simulation the disk takes its time, and the caller must not wait for it.
+        self.inner.shared.flush_in_caller.store(here && cfg!(not(feature = "sim")), Ordering::Relaxed);
     }
 
     /// What is queued is on its way to the disk at the moment at which the power goes.
@@ -294,6 +301,7 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
     keeper.delete(dead);
     let files = segments.into_iter().map(|segment| (segment.number, segment.file)).collect();
     let shared = Arc::new(Shared {
+        flush_in_caller: AtomicBool::new(options.flush_in_caller),
         options,
         queue: Queue::default(),
         keeper,
