@@ -152,7 +152,7 @@ fn start_node(id: u64, peers: BTreeMap<u64, String>, join: Option<String>) {
     let config = EngineConfig {
         data_dir: files::home(id),
         settings: Settings::default(),
-        snapshot_log_bytes: 12 << 10,
+        snapshot_log_bytes: 2 << 10,
         listeners: observer.listeners(),
         cluster: Some(cluster),
     };
