@@ -51,5 +51,5 @@ fn seed_of_the_code() -> u64 {
         .expect("git tells which code this is");
     let hash = String::from_utf8_lossy(&git.stdout);
     let digits = hash.get(..10).unwrap_or_else(|| panic!("git tells no hash: {git:?}"));
-    u64::from_str_radix(digits, 16).unwrap() * 1_000
+    u64::from_str_radix(digits, 16).expect("a hash is hexadecimal") * 1_000
 }
