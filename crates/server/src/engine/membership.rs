@@ -243,8 +243,11 @@ impl Engine {
                 Some((_, false)) if waited => {
                     since = Instant::now();
                     let add = Change::Add { id: me, address: cluster.advertise.clone() };
-                    if let Err(error) = self.change_members(add).await {
-                        tracing::warn!(%error, "this node does not vote yet");
+                    // Whoever was asked may not lead any more, and then has no answer for long.
+                    match outside::timeout(ASK_AGAIN, self.change_members(add)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::warn!(%error, "this node does not vote yet"),
+                        Err(_) => tracing::warn!("this node does not vote yet: the leader has not answered"),
                     }
                 }
                 None if !has_data && (waited || !self.is_admitted()) => {
@@ -313,15 +316,18 @@ impl Engine {
 
     async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) {
         let join = Ask::Join { id, address: address.into() };
-        let mut answer = self.peers.ask_at(seed, &join).await;
-        if let Ok(Answer::AskLeader(_, Some(leader))) = &answer {
+        // Whoever was asked may not lead any more, and then has no answer for long.
+        let ask = async |at: &str| outside::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
+        let mut answer = ask(seed).await;
+        if let Ok(Ok(Answer::AskLeader(_, Some(leader)))) = &answer {
             let leader = leader.clone();
-            answer = self.peers.ask_at(&leader, &join).await;
+            answer = ask(&leader).await;
         }
         match answer {
-            Ok(Answer::Rejected(why)) => tracing::warn!(%why, "this node was not let in"),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "this node could not ask to be let in"),
+            Ok(Ok(Answer::Rejected(why))) => tracing::warn!(%why, "this node was not let in"),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "this node could not ask to be let in"),
+            Err(_) => tracing::warn!("this node asked to be let in and has no answer yet"),
         }
     }
 
