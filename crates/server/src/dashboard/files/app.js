@@ -5,7 +5,7 @@ import { chart, timeline } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 const PAGE = 50;
-const state = { rows: [], next: null, wanted: PAGE, selected: null, detail: null, lastId: null, stale: false, refreshing: false, query: 0, detailQuery: 0, revoking: null, single: 0 };
+const state = { rows: [], next: null, wanted: PAGE, selected: null, detail: null, lastId: null, stale: false, refreshing: false, query: 0, detailQuery: 0, revoking: null, single: 0, focus: false };
 
 // ---- talking to the service
 
@@ -206,13 +206,15 @@ async function select(name, focus) {
   state.selected = name;
   location.hash = encodeURIComponent(name);
   state.detail = null;
+  // What can't be seen yet can't have the focus: whichever answer comes first and is drawn gives it.
+  if (focus) state.focus = true;
   drawList();
   await refreshDetail();
-  if (focus && state.selected) $("detail").focus();
 }
 
 function deselect() {
   state.selected = null;
+  state.focus = false;
   history.replaceState(null, "", location.pathname);
   $("detail").hidden = true;
   document.querySelector(".split").classList.remove("open");
@@ -249,6 +251,10 @@ function drawDetail() {
   $("history-count").textContent = detail.finished ? `${count(detail.finished)} remembered` : "nothing yet";
   fillTable("queue", queueRows(detail.queue, passed));
   fillTable("history", detail.history.map(historyRow));
+  if (state.focus) {
+    state.focus = false;
+    $("detail").focus();
+  }
 }
 
 function drawHolder(holder, passed) {
