@@ -8,11 +8,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// What the engine's thread allocates is freed by those that answer requests, and the other way round. The C library's
-/// allocator takes a lock for each of those and asks the kernel for memory in small steps: a sixth of a request.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// One lock and lease service over plain HTTP: claims, locks, leases, fencing tokens.
 #[derive(Parser)]
 #[command(name = "leasehold", version, arg_required_else_help = true)]
