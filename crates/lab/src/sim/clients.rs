@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
-use leasehold_server::engine::{Engine, EngineError, Settled};
+use leasehold_server::engine::{Engine, EngineError};
 use leasehold_server::outside::simulated::runtime::{self, now_us, sleep_us, timeout};
 use tokio::sync::oneshot;
 
@@ -165,14 +165,7 @@ impl Client {
         let (called_us, id) = (now_us(), held.id);
         let read = |engine: Arc<Engine>| async move {
             engine.barrier().await.ok()?;
-            // As the dialects do: what is due is ended before anybody is told how things stand.
-            let look = |table: &Table, now_us| match table.claim_view(id, now_us) {
-                Some(view) if table.is_unsettled(&view.claim, now_us) => {
-                    Settled::No(vec![view.claim.resource])
-                }
-                view => Settled::Yes(view),
-            };
-            engine.read_settled(look).await.ok()
+            engine.claim_settled(id).await.ok()
         };
         let answer = match self.ask(read).await.flatten() {
             Some(Some(view)) => {

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Outcome, Settings, Table};
+use leasehold_core::{ClaimId, Command, Outcome, Settings, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -424,6 +424,15 @@ impl Engine {
                 Settled::No(resources) => self.submit(Command::Settle { resources }).await?,
             };
         }
+    }
+
+    /// A claim as it is now: what is due on its resource is ended before anybody is told how it stands.
+    pub async fn claim_settled(&self, id: ClaimId) -> Result<Option<View>, EngineError> {
+        let look = |table: &Table, now_us| match table.claim_view(id, now_us) {
+            Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
+            view => Settled::Yes(view),
+        };
+        self.read_settled(look).await
     }
 
     /// Where long-polls wait.

@@ -21,7 +21,7 @@ use leasehold_core::{
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::engine::{EngineError, Settled};
+use crate::engine::EngineError;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, read_body, reason};
 use crate::http::server::App;
@@ -153,14 +153,7 @@ fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
 
 /// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
 async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
-    let view = app
-        .engine
-        .read_settled(|table, now_us| match table.claim_view(id, now_us) {
-            Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
-            view => Settled::Yes(view),
-        })
-        .await?;
-    match view {
+    match app.engine.claim_settled(id).await? {
         Some(view) if view.claim.unpicked => match app.engine.submit(Command::Activate { id }).await? {
             Outcome::Active(view) => Ok(Some(*view)),
             Outcome::Rejected(Rejection::Final(view)) => Ok(Some(*view)),

@@ -25,7 +25,6 @@ pub use self::parse::Place;
 pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::engine::{EngineError, Settled};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
@@ -158,18 +157,9 @@ async fn find(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) 
     let none =
         || if caller.may(Verb::Read, resource) { no_lock() } else { caller.refuse(Verb::Read, resource) };
     let Some(uid) = uid else { return Err(none()) };
-    let view = look_at(app, uid).await.map_err(|error| engine_problem(&error))?;
+    let view = app.engine.claim_settled(uid).await.map_err(|error| engine_problem(&error))?;
     let view = view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final());
     view.filter(|view| caller.may_see(resource, &view.claim.owner)).ok_or_else(none)
-}
-
-/// A claim as it is now.
-async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
-    let question = |table: &leasehold_core::Table, now_us| match table.claim_view(id, now_us) {
-        Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
-        view => Settled::Yes(view),
-    };
-    app.engine.read_settled(question).await
 }
 
 fn with_token(mut response: Response, view: &View) -> Response {

@@ -12,7 +12,7 @@ use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 
-use super::{look_at, refused, unexpected};
+use super::{refused, unexpected};
 use crate::engine::{Engine, EngineError};
 use crate::http::problem::engine_problem;
 use crate::http::request::Connection;
@@ -100,7 +100,7 @@ async fn turn(app: &App, mut waiter: Waiter, id: ClaimId, wait_us: u64) -> Resul
         }
         // Woken with everyone else, perhaps: wait on then, and miss nothing.
         waiter = app.engine.publisher().wait_for(id);
-        let Some(view) = look_at(app, id).await? else { return Err(EngineError::Unknown.into()) };
+        let Some(view) = app.engine.claim_settled(id).await? else { return Err(EngineError::Unknown.into()) };
         let claim = &view.claim;
         match claim.status {
             Status::Waiting => {}
