@@ -47,11 +47,12 @@ impl Guarded {
             (1..).zip(ports).map(|(id, port)| format!("{id}=127.0.0.1:{port}")).collect();
         let nodes = (1..=3).map(|id| start_node(&authority, id, &peers.join(","))).collect();
         let guarded = Self { authority, nodes, keys };
-        eventually("three nodes that vote", || {
+        eventually("three nodes that vote, and a leader", || {
             let (status, cluster) = guarded.ask(0, "root", "GET", "/v1/cluster", "");
             let nodes = cluster["nodes"].as_array().cloned().unwrap_or_default();
             let voter = |node: &Value| node["voter"] == true && node["role"] != "unreachable";
-            status == 200 && nodes.len() == 3 && nodes.iter().all(voter)
+            let led = cluster["leader"].is_u64();
+            status == 200 && led && nodes.len() == 3 && nodes.iter().all(voter)
         });
         guarded
     }
