@@ -156,6 +156,11 @@ impl Table {
         self.deadlines.first().map(|(deadline_us, _)| deadline_us)
     }
 
+    /// Whether there is a claim with this id, live or not yet forgotten.
+    pub fn knows(&self, id: ClaimId) -> bool {
+        self.find(id).is_some()
+    }
+
     /// A claim by its id, as of `now_us`.
     pub fn claim_view(&self, id: ClaimId, now_us: u64) -> Option<View> {
         self.find(id).map(|seq| self.view_at(seq, now_us))

@@ -414,7 +414,7 @@ impl Caller {
 
     /// Whether the caller may see a claim: its own, or any where it may read.
     pub fn may_see(&self, resource: &str, owner: &str) -> bool {
-        self.0.is_none() || self.may(Verb::Read, resource) || self.owns(owner)
+        self.0.is_none() || self.owns(owner) || self.may(Verb::Read, resource)
     }
 
     /// Whether the caller may change a claim: its own, or any where it may revoke.

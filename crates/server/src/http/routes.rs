@@ -67,15 +67,16 @@ fn answer_to(
     request: Request<Incoming>,
     caller: Caller,
 ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
-    if !app.engine.is_alone() && needs_barrier(&request, &caller) {
+    if !app.engine.is_alone() && needs_barrier(&request) {
         return Box::pin(after_barrier(app, connection, request, caller));
     }
     dispatch(app, connection, request, caller)
 }
 
 /// Whether the answer depends on what other nodes have acknowledged: whatever only reads, and the few changes that look
-/// before they act. (A change is ordered by the log, and its own node has applied it before it answers.)
-fn needs_barrier(request: &Request<Incoming>, caller: &Caller) -> bool {
+/// before they act. (A change is ordered by the log, and its own node has applied it before it answers. Whose a claim is
+/// never changes: the claims dialect asks for a barrier itself where its node does not know a claim yet.)
+fn needs_barrier(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
@@ -84,12 +85,6 @@ fn needs_barrier(request: &Request<Incoming>, caller: &Caller) -> bool {
         _ if health::is_probe(path) || dashboard::is_file(path) => false,
         _ if path.starts_with("/v1/cluster") => false,
         _ if path.starts_with("/v1/dss/") => true,
-        // Where it matters whose a claim is, it is looked at before it is changed.
-        _ if caller.is_checked()
-            && (*request.method() != Method::POST || path.starts_with("/v1/renewals")) =>
-        {
-            true
-        }
         // Locks are looked at before they are released or revoked.
         _ => reads || (*request.method() == Method::DELETE && !path.starts_with("/v1/")),
     }

@@ -145,10 +145,22 @@ fn visible(app: &App, id: ClaimId, caller: &Caller) -> Result<View, Response> {
     view.filter(|view| caller.may_see(&view.claim.resource, &view.claim.owner)).ok_or_else(unknown_claim)
 }
 
-/// A claim that the caller may change. Who owns it never changes, so what is found here still holds later.
-fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
+/// A claim that the caller may change. Whose it is never changes, so what is found here still holds later, however old
+/// this node's table is.
+async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
+    know(app, &[Ok(id)]).await?;
     let Claim { resource, owner, .. } = visible(app, id, caller)?.claim;
     if caller.may_change(&resource, &owner) { Ok(()) } else { Err(caller.refuse(Verb::Revoke, &resource)) }
+}
+
+/// Waits until this node's table knows these claims, if any node does: only one that another node made a moment ago
+/// can be missing here.
+async fn know(app: &App, ids: &[Result<ClaimId, String>]) -> Result<(), Response> {
+    let known = |id: &ClaimId| app.engine.read(|table, _| table.knows(*id));
+    match ids.iter().flatten().all(known) {
+        true => Ok(()),
+        false => app.engine.barrier().await.map_err(|error| engine_problem(&error)),
+    }
 }
 
 /// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
@@ -172,7 +184,7 @@ async fn update(
 ) -> Result<Response, Response> {
     let wait = parse::wait_parameter(request.uri().query())?;
     if caller.is_checked() {
-        changeable(app, id, caller)?;
+        changeable(app, id, caller).await?;
     }
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
@@ -256,6 +268,7 @@ async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> R
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;
     let (mut ids, ttl_us) = parse::renewals(&body)?;
     if caller.is_checked() {
+        know(app, &ids).await?;
         hide_others(app, &mut ids, caller);
     }
     let known = ids.iter().flatten().map(|id| Command::Renew {
