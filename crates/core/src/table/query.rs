@@ -156,9 +156,10 @@ impl Table {
         self.deadlines.first().map(|(deadline_us, _)| deadline_us)
     }
 
-    /// Whether there is a claim with this id, live or not yet forgotten.
-    pub fn knows(&self, id: ClaimId) -> bool {
-        self.find(id).is_some()
+    /// What a claim is on, and whose it is: both as long as there is any trace of it.
+    pub fn whose(&self, id: ClaimId) -> Option<(&str, &str)> {
+        let claim = self.claims.at(self.find(id)?);
+        Some((self.resources.name(claim.resource), &claim.owner))
     }
 
     /// A claim by its id, as of `now_us`.

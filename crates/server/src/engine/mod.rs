@@ -393,9 +393,12 @@ impl Engine {
         }
     }
 
-    /// Makes a command durable, applies it, and tells its outcome.
-    pub async fn submit(&self, command: Command) -> Result<Outcome, EngineError> {
-        self.proposer.submit(command).await
+    /// Makes a command durable, applies it, and tells its outcome. It is on its way at once, awaited or not.
+    pub fn submit(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Outcome, EngineError>> + Send + use<> {
+        self.proposer.submit(command)
     }
 
     /// The same for several commands, in one entry and in their order.

@@ -104,11 +104,15 @@ impl Proposer {
         Self { pending, entries, wake, awaited, leadership, peers, clock, wal }
     }
 
-    /// Makes one command durable and applies it.
-    pub(super) async fn submit(&self, command: Command) -> Result<Outcome, EngineError> {
+    /// Makes one command durable and applies it. No `async fn`: what waits for the outcome need not have room for the
+    /// command.
+    pub(super) fn submit(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Outcome, EngineError>> + Send + use<> {
         let (reply, outcome) = oneshot::channel();
         self.push(Job::One(command, reply));
-        outcome.await.unwrap_or(Err(EngineError::Unknown))
+        async move { outcome.await.unwrap_or(Err(EngineError::Unknown)) }
     }
 
     /// The same for several, in one entry and in their order.

@@ -105,17 +105,28 @@ pub async fn read_body(
     headers: &HeaderMap,
     max: usize,
 ) -> Result<Bytes, Response> {
+    expect_body(&body, headers, max)?;
+    collect_body(app, body, max).await
+}
+
+/// Refuses what the headers show to be no body for us, before any of it is read.
+pub fn expect_body(body: &Incoming, headers: &HeaderMap, max: usize) -> Result<(), Response> {
     if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let detail = format!("the body has Content-Encoding {coding:?}; send it as it is, without one");
         return Err(closing(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", &detail)));
-    }
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
     }
     if body.size_hint().lower() > max as u64 {
         // With `Expect: 100-continue` the client has not started to send: nothing has to be thrown away.
         let response = too_large(max);
         return Err(if headers.contains_key(EXPECT) { response } else { closing(response) });
+    }
+    Ok(())
+}
+
+/// Reads a body that is expected.
+pub async fn collect_body(app: &App, body: Incoming, max: usize) -> Result<Bytes, Response> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
     }
     let whole = Limited::new(body, max).collect();
     match crate::outside::timeout(app.config.body_timeout, whole).await {

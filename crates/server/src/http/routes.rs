@@ -20,19 +20,23 @@ use crate::dashboard;
 use crate::dialect::{claims, dss, leases, locks};
 use crate::observe::{events, health};
 
-/// Answers a request. The future has the size of what it does: hyper keeps one a connection, and neither a request
-/// that stands open for hours nor one of a hundred thousand a second must take the room of the largest one.
-pub fn answer(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    request: Request<Incoming>,
-) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+/// An answer on its way. It has the size of what it does: hyper keeps one a connection, and neither a request that stands
+/// open for hours nor one of a hundred thousand a second must take the room of the largest one.
+pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// An answer that needs nothing more.
+pub fn at_once(response: Response) -> Answer {
+    Box::pin(std::future::ready(response))
+}
+
+/// Answers a request.
+pub fn answer(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Answer {
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
     let hosts = request.headers().get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
         let refusal =
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
-        return Box::pin(std::future::ready(refusal));
+        return at_once(refusal);
     }
     if is_open(request.uri().path()) {
         return Box::pin(async move {
@@ -66,7 +70,7 @@ fn answer_to(
     connection: Arc<Connection>,
     request: Request<Incoming>,
     caller: Caller,
-) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+) -> Answer {
     if !app.engine.is_alone() && needs_barrier(&request) {
         return Box::pin(after_barrier(app, connection, request, caller));
     }
@@ -134,20 +138,20 @@ fn dispatch(
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
     caller: Caller,
-) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+) -> Answer {
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
         take_stale(&mut request);
     }
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
-        return Box::pin(async move { claims::collection(&app, &connection, request, &caller).await });
+        return claims::collection(app, connection, request, caller);
     }
     if let Some(id) = path.strip_prefix("/v1/claims/").map(|id| id.strip_suffix('/').unwrap_or(id))
         && !id.is_empty()
         && !id.contains('/')
     {
         let id = id.parse().ok();
-        return Box::pin(async move { claims::item(&app, &connection, request, id, &caller).await });
+        return claims::item(app, &connection, request, id, caller);
     }
     match locks::Place::of(path) {
         Some(place) => {

@@ -113,8 +113,15 @@ pub struct App {
 impl App {
     /// Tells the audit who asks for the next change of this claim.
     pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &HeaderMap) {
+        if self.guards.audit.is_some() {
+            self.note_from(claim, caller.owner(connection, headers), connection.client(headers));
+        }
+    }
+
+    /// The same where owner and address are known.
+    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) {
         if let Some(audit) = &self.guards.audit {
-            audit.note(claim, caller.owner(connection, headers), connection.client(headers));
+            audit.note(claim, owner, client);
         }
     }
 

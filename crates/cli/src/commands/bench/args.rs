@@ -36,6 +36,9 @@ pub(crate) struct Common {
     /// Start a fresh server for the run, with its data under --dir, and end it afterwards.
     #[arg(long, global = true)]
     pub(crate) serve: bool,
+    /// Your access key, where the server asks for one.
+    #[arg(long, global = true, env = "LEASEHOLD_KEY", value_name = "KEY", hide_env_values = true, value_parser = visible)]
+    pub(crate) key: Option<String>,
     /// The server's process, for its memory and CPU use (known with --serve).
     #[arg(long, global = true)]
     pub(crate) pid: Option<u32>,
@@ -159,6 +162,11 @@ impl Common {
     pub(crate) fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup)
     }
+}
+
+fn visible(text: &str) -> Result<String, String> {
+    let clean = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if clean { Ok(text.to_owned()) } else { Err("a key has no spaces or control characters".to_owned()) }
 }
 
 /// The longest time or highest rate that makes sense; beyond it arithmetic on durations could overflow.

@@ -1,6 +1,6 @@
 //! The server under measurement: one that runs already, a fresh child, or a node of a fresh cluster.
 //!
-//! In:    `--addr`, `--serve`, `--pid`, `--dir`.
+//! In:    `--addr`, `--key`, `--serve`, `--pid`, `--dir`.
 //! Out:   an address and, where known, a pid; engines connected to it.
 //! Never: measures.
 
@@ -21,6 +21,8 @@ pub(crate) struct Target {
     pub(crate) addr: SocketAddr,
     /// Its process, where known.
     pub(crate) pid: Option<u32>,
+    /// The access key that it asks for, if any.
+    key: Option<String>,
     /// The child, with --serve or for the ceiling. Before `data`, so that it ends before its files go.
     child: Option<Served>,
     /// The child's data.
@@ -36,6 +38,7 @@ impl Target {
             return Ok(Self {
                 addr: child.addr,
                 pid: Some(child.pid()),
+                key: None,
                 child: Some(child),
                 data: Some(data),
             });
@@ -46,18 +49,21 @@ impl Target {
             .with_context(|| format!("--addr {name} is no HOST:PORT"))?
             .next()
             .with_context(|| format!("--addr {name} has no address"))?;
-        Ok(Self { addr, pid: common.pid, child: None, data: None })
+        Ok(Self { addr, pid: common.pid, key: common.key.clone(), child: None, data: None })
     }
 
     /// A bare responder.
     pub(crate) fn responder() -> Result<Self> {
         let child = Served::start(&["bench", "responder", "--listen", "127.0.0.1:0"])?;
-        Ok(Self { addr: child.addr, pid: Some(child.pid()), child: Some(child), data: None })
+        Ok(Self { addr: child.addr, pid: Some(child.pid()), key: None, child: Some(child), data: None })
     }
 
-    /// The Host header.
+    /// The value of the Host header; where there is a key, with its line behind it: every request has both.
     pub(crate) fn host(&self) -> String {
-        self.addr.to_string()
+        match &self.key {
+            Some(key) => format!("{}\r\nAuthorization: Bearer {key}", self.addr),
+            None => self.addr.to_string(),
+        }
     }
 
     /// An engine with `count` connections.
@@ -132,8 +138,13 @@ impl Cluster {
         let (_, body) = super::probe::get(self.nodes[0].addr, "/v1/cluster")?;
         let status: serde_json::Value = serde_json::from_slice(&body)?;
         let leader = status["leader"].as_u64().context("the cluster has no leader")? as usize;
-        let target =
-            |node: &Served| Target { addr: node.addr, pid: Some(node.pid()), child: None, data: None };
+        let target = |node: &Served| Target {
+            addr: node.addr,
+            pid: Some(node.pid()),
+            key: None,
+            child: None,
+            data: None,
+        };
         let node = |id: usize| self.nodes.get(id - 1).context("the leader is none of the three nodes");
         Ok((target(node(leader)?), target(node(leader % 3 + 1)?)))
     }

@@ -10,12 +10,14 @@ mod render;
 mod wait;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderValue, LOCATION};
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
-    Claim, ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
 };
 
 use self::parse::{ClaimBody, Patch};
@@ -23,7 +25,8 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::EngineError;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, read_body, reason};
+use crate::http::request::{Connection, collect_body, drain, expect_body, read_body, reason};
+use crate::http::routes::{Answer, at_once};
 use crate::http::server::App;
 use crate::http::{Response, empty, json};
 
@@ -32,81 +35,138 @@ const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 /// Largest body of a request for many renewals: 10,000 ids and then some.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
+/// What is kept of a request's head. The head itself goes before anything is waited for: it lies in the buffer that hyper
+/// reads into, and as long as any of it is there, hyper takes another one to see whether the client is still there.
+struct Asked {
+    base_url: String,
+    owner: Arc<str>,
+    client: Arc<str>,
+    wait: Option<Duration>,
+}
+
+impl Asked {
+    fn of(connection: &Connection, head: &Parts, caller: &Caller) -> Result<Self, Response> {
+        Ok(Self {
+            wait: parse::wait_parameter(head.uri.query())?,
+            base_url: connection.base_url(&head.headers),
+            owner: caller.owner(connection, &head.headers),
+            client: connection.client(&head.headers),
+        })
+    }
+}
+
 /// `/v1/claims/`.
-pub async fn collection(
-    app: &Arc<App>,
-    connection: &Connection,
+pub fn collection(
+    app: Arc<App>,
+    connection: Arc<Connection>,
     request: Request<Incoming>,
-    caller: &Caller,
-) -> Response {
+    caller: Caller,
+) -> Answer {
     match *request.method() {
-        Method::POST => post(app, connection, request, caller).await.unwrap_or_else(|refusal| refusal),
-        Method::GET | Method::HEAD => {
-            Box::pin(list::list(app, connection, &request, caller)).await.unwrap_or_else(|refusal| refusal)
+        Method::POST => {
+            let (head, body) = request.into_parts();
+            let asked = Asked::of(&connection, &head, &caller)
+                .and_then(|asked| expect_body(&body, &head.headers, BODY_LEN_MAX).map(|()| asked));
+            let key = parse::idempotency_key(&head.headers);
+            match asked {
+                Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
+                Err(refusal) => at_once(refusal),
+            }
         }
-        _ => method_not_allowed("GET, HEAD, POST"),
+        Method::GET | Method::HEAD => Box::pin(async move {
+            list::list(&app, &connection, &request, &caller).await.unwrap_or_else(|refusal| refusal)
+        }),
+        _ => at_once(method_not_allowed("GET, HEAD, POST")),
     }
 }
 
 /// `/v1/claims/<id>/`. What is no id at all is a claim that does not exist.
-pub async fn item(
-    app: &Arc<App>,
+pub fn item(
+    app: Arc<App>,
     connection: &Connection,
     request: Request<Incoming>,
     id: Option<ClaimId>,
-    caller: &Caller,
-) -> Response {
-    let method = request.method();
-    if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(method) {
-        return method_not_allowed("GET, HEAD, PATCH, PUT");
+    caller: Caller,
+) -> Answer {
+    if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(request.method()) {
+        return at_once(method_not_allowed("GET, HEAD, PATCH, PUT"));
     }
     if let Err(refusal) = caller.require_any(&[Verb::Read, Verb::Claim]) {
-        return refusal;
+        return at_once(refusal);
     }
-    let Some(id) = id else { return unknown_claim() };
-    let answer = match *method {
-        Method::GET | Method::HEAD => get(app, connection, &request, id, caller).await,
-        _ => update(app, connection, request, id, caller).await,
-    };
-    answer.unwrap_or_else(|refusal| refusal)
+    let Some(id) = id else { return at_once(unknown_claim()) };
+    let (head, body) = request.into_parts();
+    if matches!(head.method, Method::GET | Method::HEAD) {
+        let asked = parse::no_parameters(head.uri.query());
+        let base_url = connection.base_url(&head.headers);
+        return match asked {
+            Ok(()) => Box::pin(get(app, base_url, id, caller)),
+            Err(refusal) => at_once(refusal),
+        };
+    }
+    let asked = Asked::of(connection, &head, &caller)
+        .and_then(|asked| expect_body(&body, &head.headers, BODY_LEN_MAX).map(|()| asked));
+    let change = Change { id, is_put: head.method == Method::PUT, reason: reason(&head.headers) };
+    match asked {
+        Ok(asked) => Box::pin(update(app, asked, change, body, caller)),
+        Err(refusal) => at_once(refusal),
+    }
 }
 
 async fn post(
-    app: &Arc<App>,
-    connection: &Connection,
-    request: Request<Incoming>,
-    caller: &Caller,
-) -> Result<Response, Response> {
-    let wait = parse::wait_parameter(request.uri().query())?;
-    let (head, body) = request.into_parts();
-    let owner = caller.owner(connection, &head.headers);
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
-    let ClaimBody { resource, ttl_us, data } = parse::claim_body(&body)?;
-    caller.require(Verb::Claim, &resource)?;
-    let idempotency = parse::idempotency(&head.headers, &owner, &resource, ttl_us, data.as_ref())?;
-    let id = ClaimId::from_u128(crate::outside::random());
-    app.note(id, caller, connection, &head.headers);
-    let keyed = idempotency.is_some();
-    let new =
-        NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency };
+    app: Arc<App>,
+    asked: Asked,
+    key: Option<HeaderValue>,
+    body: Incoming,
+    caller: Caller,
+) -> Response {
+    let body = match collect_body(&app, body, BODY_LEN_MAX).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let new = match new_claim(&asked, key, &body, &caller) {
+        Ok(new) => new,
+        Err(refusal) => return refusal,
+    };
+    drop(body);
+    let Asked { base_url, owner, client, wait } = asked;
+    app.note_from(new.id, owner, client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
-        Some(wait) => {
-            let _place = app.long_poll()?;
-            Box::pin(wait::claim(app, new, wait, keyed)).await
-        }
+        Some(wait) => match app.long_poll() {
+            Ok(_place) => Box::pin(wait::claim(&app, new, wait)).await,
+            Err(refusal) => return refusal,
+        },
     };
-    let base_url = connection.base_url(&head.headers);
-    match outcome.map_err(|error| engine_problem(&error))? {
-        Outcome::Granted(view) | Outcome::Queued(view) => Ok(created(&view, &base_url)),
+    match outcome {
+        Ok(Outcome::Granted(view) | Outcome::Queued(view)) => created(&view, &base_url),
         // A retried request is its client looking at the claim.
-        Outcome::Existing(view) => {
-            let seen = look_at(app, view.claim.id).await.map_err(|error| engine_problem(&error))?;
-            Ok(created(&seen.unwrap_or(*view), &base_url))
-        }
-        Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
-        other => Err(unexpected(&other)),
+        Ok(Outcome::Existing(view)) => match Box::pin(look_at(&app, view.claim.id)).await {
+            Ok(seen) => created(&seen.unwrap_or(*view), &base_url),
+            Err(error) => engine_problem(&error),
+        },
+        Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
+        Ok(other) => unexpected(&other),
+        Err(error) => engine_problem(&error),
     }
+}
+
+/// The claim that a POST asks for.
+fn new_claim(
+    asked: &Asked,
+    key: Option<HeaderValue>,
+    body: &[u8],
+    caller: &Caller,
+) -> Result<NewClaim, Response> {
+    let ClaimBody { resource, ttl_us, data } = parse::claim_body(body)?;
+    caller.require(Verb::Claim, &resource)?;
+    let owner = asked.owner.clone();
+    let idempotency = match key {
+        Some(key) => Some(parse::idempotency(&key, &owner, &resource, ttl_us, data.as_ref())?),
+        None => None,
+    };
+    let id = ClaimId::from_u128(crate::outside::random());
+    Ok(NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency })
 }
 
 /// 201 for a claim that holds, 202 for one that waits, 200 for one that a retried request finds over.
@@ -123,44 +183,39 @@ fn created(view: &View, base_url: &str) -> Response {
     response
 }
 
-async fn get(
-    app: &App,
-    connection: &Connection,
-    request: &Request<Incoming>,
-    id: ClaimId,
-    caller: &Caller,
-) -> Result<Response, Response> {
-    parse::no_parameters(request.uri().query())?;
-    let base_url = connection.base_url(request.headers());
-    if caller.is_checked() {
-        visible(app, id, caller)?;
-    }
-    let view = look_at(app, id).await.map_err(|error| engine_problem(&error))?;
-    Ok(view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url)))
+async fn get(app: Arc<App>, base_url: String, id: ClaimId, caller: Caller) -> Response {
+    let view = match look_at_visible(&app, id, &caller).await {
+        Ok(view) => view,
+        Err(error) => return engine_problem(&error),
+    };
+    view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url))
 }
 
-/// A claim that the caller may see. To others it is as if it were not there: its id is all they know.
-fn visible(app: &App, id: ClaimId, caller: &Caller) -> Result<View, Response> {
-    let view = app.engine.read(|table, now_us| table.claim_view(id, now_us));
-    view.filter(|view| caller.may_see(&view.claim.resource, &view.claim.owner)).ok_or_else(unknown_claim)
+/// A claim as its client sees it. To those who may not see it, it is as if it were not there: its id is all they know.
+async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Option<View>, EngineError> {
+    let may_see = app
+        .engine
+        .read(|table, _| table.whose(id).is_some_and(|(resource, owner)| caller.may_see(resource, owner)));
+    if may_see { look_at(app, id).await } else { Ok(None) }
 }
 
-/// A claim that the caller may change. Whose it is never changes, so what is found here still holds later, however old
-/// this node's table is.
+/// Leave to change a claim. Whose it is never changes: what is found here still holds later, however old this node's
+/// table is. Only a claim that another node made a moment ago can be missing in it.
 async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
-    know(app, &[Ok(id)]).await?;
-    let Claim { resource, owner, .. } = visible(app, id, caller)?.claim;
-    if caller.may_change(&resource, &owner) { Ok(()) } else { Err(caller.refuse(Verb::Revoke, &resource)) }
-}
-
-/// Waits until this node's table knows these claims, if any node does: only one that another node made a moment ago
-/// can be missing here.
-async fn know(app: &App, ids: &[Result<ClaimId, String>]) -> Result<(), Response> {
-    let known = |id: &ClaimId| app.engine.read(|table, _| table.knows(*id));
-    match ids.iter().flatten().all(known) {
-        true => Ok(()),
-        false => app.engine.barrier().await.map_err(|error| engine_problem(&error)),
+    let look = || {
+        app.engine.read(|table, _| {
+            table.whose(id).map(|(resource, owner)| match caller.may_change(resource, owner) {
+                true => Ok(()),
+                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource)),
+                false => Err(unknown_claim()),
+            })
+        })
+    };
+    if let Some(found) = look() {
+        return found;
     }
+    app.engine.barrier().await.map_err(|error| engine_problem(&error))?;
+    look().unwrap_or_else(|| Err(unknown_claim()))
 }
 
 /// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
@@ -175,52 +230,62 @@ async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
     }
 }
 
-async fn update(
-    app: &Arc<App>,
-    connection: &Connection,
-    request: Request<Incoming>,
+/// What a PATCH or PUT is about, besides its body.
+struct Change {
     id: ClaimId,
-    caller: &Caller,
-) -> Result<Response, Response> {
-    let wait = parse::wait_parameter(request.uri().query())?;
-    if caller.is_checked() {
-        changeable(app, id, caller).await?;
+    is_put: bool,
+    reason: Option<Arc<str>>,
+}
+
+async fn update(app: Arc<App>, asked: Asked, change: Change, body: Incoming, caller: Caller) -> Response {
+    let Change { id, is_put, reason } = change;
+    if caller.is_checked()
+        && let Err(refusal) = Box::pin(changeable(&app, id, &caller)).await
+    {
+        drain(&app, body).await;
+        return refusal;
     }
-    let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
-    let patch = parse::patch(&body, head.method == Method::PUT)?;
-    let base_url = connection.base_url(&head.headers);
+    let patch = match collect_body(&app, body, BODY_LEN_MAX).await {
+        Ok(body) => parse::patch(&body, is_put),
+        Err(refusal) => return refusal,
+    };
+    let patch = match patch {
+        Ok(patch) => patch,
+        Err(refusal) => return refusal,
+    };
+    let Asked { base_url, owner, client, wait } = asked;
     if let Patch::Finish(_) = patch {
-        app.note(id, caller, connection, &head.headers);
+        app.note_from(id, owner, client);
     }
     let outcome = match (&patch, wait) {
-        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => {
-            let _place = app.long_poll()?;
-            Box::pin(wait::activate(app, id, &patch, wait)).await
-        }
-        _ => app.engine.submit(command(id, &patch, &head.headers)).await,
+        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll() {
+            Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait)).await,
+            Err(refusal) => return refusal,
+        },
+        _ => app.engine.submit(command(id, &patch, reason)).await,
     };
-    match outcome.map_err(|error| engine_problem(&error))? {
-        Outcome::Active(view) | Outcome::Renewed(view) => Ok(detail(StatusCode::OK, &view, &base_url)),
-        Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
-        Outcome::Rejected(Rejection::Unknown(_)) => Err(unknown_claim()),
-        Outcome::Rejected(Rejection::Final(view)) => Err(render::final_status(&patch, &view)),
-        Outcome::Rejected(Rejection::Waiting(view)) => {
-            Err(still_waiting(app, &patch, &view, &base_url, caller))
-        }
-        Outcome::Rejected(rejection) => Err(rejected(&rejection, &base_url)),
-        other => Err(unexpected(&other)),
+    match outcome {
+        Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
+        Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),
+        Ok(Outcome::Rejected(rejection)) => match rejection {
+            Rejection::Unknown(_) => unknown_claim(),
+            Rejection::Final(view) => render::final_status(&patch, &view),
+            Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
+            rejection => rejected(&rejection, &base_url),
+        },
+        Ok(other) => unexpected(&other),
+        Err(error) => engine_problem(&error),
     }
 }
 
-fn command(id: ClaimId, patch: &Patch, headers: &HeaderMap) -> Command {
+fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
     let target = Target::Claim(id);
     let guard = Guard::default();
     let finish = |ending| Command::Finish {
         target: Target::Claim(id),
         guard: Guard::default(),
         ending,
-        reason: reason(headers),
+        reason,
         purge_data: false,
     };
     match patch {
@@ -268,7 +333,10 @@ async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> R
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;
     let (mut ids, ttl_us) = parse::renewals(&body)?;
     if caller.is_checked() {
-        know(app, &ids).await?;
+        let knows_all = |table: &Table, _| ids.iter().flatten().all(|id| table.whose(*id).is_some());
+        if !app.engine.read(knows_all) {
+            app.engine.barrier().await.map_err(|error| engine_problem(&error))?;
+        }
         hide_others(app, &mut ids, caller);
     }
     let known = ids.iter().flatten().map(|id| Command::Renew {
@@ -283,11 +351,9 @@ async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> R
 
 /// Claims that the caller may not change are as good as unknown.
 fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
-    app.engine.read(|table, now_us| {
-        let may = |id: ClaimId| {
-            let view = table.claim_view(id, now_us);
-            view.is_none_or(|view| caller.may_change(&view.claim.resource, &view.claim.owner))
-        };
+    app.engine.read(|table, _| {
+        let may =
+            |id: ClaimId| table.whose(id).is_none_or(|(resource, owner)| caller.may_change(resource, owner));
         for id in ids {
             if let Ok(known) = *id
                 && !may(known)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use leasehold_core::{ClaimId, Data, Ending, Format, Idempotency, Status, limits};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -226,15 +226,19 @@ pub(super) fn no_parameters(query: Option<&str>) -> Result<(), Response> {
     if mistakes.is_empty() { Ok(()) } else { Err(mistaken(&mistakes)) }
 }
 
-/// `Idempotency-Key`, bound to the caller and to what was asked.
+/// `Idempotency-Key`.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(IDEMPOTENCY_KEY).cloned()
+}
+
+/// A key, bound to the caller and to what was asked.
 pub(super) fn idempotency(
-    headers: &HeaderMap,
+    key: &HeaderValue,
     owner: &str,
     resource: &str,
     ttl_us: u64,
     data: Option<&Data>,
-) -> Result<Option<Idempotency>, Response> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+) -> Result<Idempotency, Response> {
     if key.is_empty() || key.len() > KEY_LEN_MAX {
         return Err(bad("Idempotency-Key", &format!("must have 1 to {KEY_LEN_MAX} characters")));
     }
@@ -250,7 +254,7 @@ pub(super) fn idempotency(
     let request = hash(&[resource.as_bytes(), &ttl_us.to_le_bytes(), data]);
     let key = hash(&[owner.as_bytes(), key.as_bytes()]);
     let first = |bytes: [u8; 32]| u128::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-    Ok(Some(Idempotency { key: first(key), fingerprint: first(request) as u64 }))
+    Ok(Idempotency { key: first(key), fingerprint: first(request) as u64 })
 }
 
 /// The members of a JSON object, and which of them are given twice.

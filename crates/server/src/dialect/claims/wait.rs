@@ -17,13 +17,8 @@ use crate::outside;
 use crate::publish::Waiter;
 
 /// Claims, and waits for the claim's turn.
-pub(super) async fn claim(
-    app: &Arc<App>,
-    new: NewClaim,
-    wait: Duration,
-    keyed: bool,
-) -> Result<Outcome, EngineError> {
-    let id = new.id;
+pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Result<Outcome, EngineError> {
+    let (id, keyed) = (new.id, new.idempotency.is_some());
     let waiter = app.engine.publisher().wait_for(id);
     let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
     let outcome = match app.engine.submit(Command::Claim(new)).await? {
@@ -53,7 +48,7 @@ pub(super) async fn activate(
     wait: Duration,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
-    let again = || app.engine.submit(command(id, patch, &hyper::HeaderMap::new()));
+    let again = || app.engine.submit(command(id, patch, None));
     match again().await? {
         Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait).await? {
             view if view.claim.status == Status::Waiting => {
