@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -136,12 +137,12 @@ impl Door {
             let tcp = TcpStream::connect(address).await?;
             tcp.set_nodelay(true)?;
             let mut stream: Stream = match &self.tls {
-                None => Box::new(tcp),
+                None => Box::new(BufReader::new(tcp)),
                 Some(tls) => {
                     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                     let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
                     let name = ServerName::try_from(host).map_err(io::Error::other)?;
-                    Box::new(tls.connector.connect(name, tcp).await?)
+                    Box::new(BufReader::new(tls.connector.connect(name, tcp).await?))
                 }
             };
             let node = handshake::call(&mut stream, &self.secret, self.node, lane).await?;
@@ -160,8 +161,8 @@ impl Door {
         let answer = async {
             tcp.set_nodelay(true)?;
             let mut stream: Stream = match &self.tls {
-                None => Box::new(tcp),
-                Some(tls) => Box::new(tls.acceptor.accept(tcp).await?),
+                None => Box::new(BufReader::new(tcp)),
+                Some(tls) => Box::new(BufReader::new(tls.acceptor.accept(tcp).await?)),
             };
             let (node, lane) = handshake::answer(&mut stream, &self.secret, self.node).await?;
             Ok((stream, node, lane))

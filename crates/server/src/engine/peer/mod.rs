@@ -22,7 +22,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::raft::{TransferLeaderRequest, VoteRequest, VoteResponse};
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ pub(super) use self::simulated::PeerNetwork;
 
 /// How long an answer may take. Whoever asks tries again, or elsewhere.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// A peer that asked so lately has clients who wait for what this leader commits.
+const LATELY: Duration = Duration::from_secs(1);
 /// How long a change of the members may take: the new one may have to copy the whole table first.
 const CHANGE_MAX: Duration = Duration::from_secs(120);
 
@@ -139,15 +141,27 @@ impl Answer {
 pub(super) struct Peers {
     door: Arc<Door>,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    /// When a peer last asked this node for something on behalf of a client.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Peers {
     pub(super) fn new(door: Arc<Door>) -> Self {
-        Self { door, links: Mutex::default() }
+        Self { door, links: Mutex::default(), asked: Mutex::default() }
     }
 
     pub(super) fn door(&self) -> &Arc<Door> {
         &self.door
+    }
+
+    /// A peer asked for something on behalf of a client.
+    fn note_asked(&self) {
+        *self.asked.lock() = Some(Instant::now());
+    }
+
+    /// Whether clients of peers may be waiting for what this node commits as their leader.
+    fn wait_for_us(&self) -> bool {
+        self.asked.lock().is_some_and(|asked| asked.elapsed() < LATELY)
     }
 
     /// Node `id` is at this address from now on.

@@ -37,6 +37,9 @@ type Appended = RpcResult<StreamAppendResult<TypeConfig>>;
 
 /// Requests on their way to a peer at once; more wait for answers.
 const PIPELINE: usize = 16;
+/// How long a request without entries, which only tells what is committed, may wait for one with entries that tells it
+/// as well. Without this a busy leader would send every peer two requests an entry.
+const MARK_WAIT: Duration = Duration::from_millis(1);
 
 /// Makes the network to each peer.
 #[derive(Clone)]
@@ -146,7 +149,8 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
             // A peer that is there answers well within the time after which it would look for another leader.
             let patience = option.hard_ttl() * 4;
             let (answers, answered) = mpsc::channel(PIPELINE);
-            let flow = tokio::spawn(flow(lane, input, answers, patience, self.lane.clone()));
+            let requests = Requests { input, peers: self.peers.clone() };
+            let flow = tokio::spawn(flow(lane, requests, answers, patience, self.lane.clone()));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {
                 let answer = answered.recv().await?;
                 Some((answer, (answered, flow)))
@@ -216,10 +220,35 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// openraft's requests, those that tell nothing of their own left out.
+struct Requests<S> {
+    input: S,
+    peers: Arc<Peers>,
+}
+
+impl<S> Requests<S>
+where
+    S: Items<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
+{
+    async fn next(&mut self) -> Option<AppendEntriesRequest<TypeConfig>> {
+        let mut request = self.input.next().await?;
+        let until = tokio::time::Instant::now() + MARK_WAIT;
+        // Whoever waits on a peer for what is committed must not wait for more entries.
+        while request.entries.is_empty() && !self.peers.wait_for_us() {
+            match tokio::time::timeout_at(until, self.input.next()).await {
+                // Each request tells all that is committed by then.
+                Ok(Some(later)) => request = later,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some(request)
+    }
+}
+
 /// Requests out, answers in, each behind the other. At the end of the requests a clean connection goes `home`.
 async fn flow<S>(
     lane: Stream,
-    mut input: S,
+    mut requests: Requests<S>,
     answers: mpsc::Sender<Appended>,
     patience: Duration,
     home: Arc<Mutex<Option<Stream>>>,
@@ -229,7 +258,7 @@ async fn flow<S>(
     let (mut reader, mut writer) = tokio::io::split(lane);
     let (sent, received, moved) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
     let write = async {
-        while let Some(request) = input.next().await {
+        while let Some(request) = requests.next().await {
             sent.fetch_add(1, Ordering::AcqRel);
             writer.write_all(&frame(&request)?).await?;
             writer.flush().await?;

@@ -181,6 +181,9 @@ impl Engine {
     /// What this node says to a peer.
     pub(super) async fn answer_peer(self: &Arc<Self>, ask: Ask) -> Answer {
         let admitted = self.is_admitted();
+        if matches!(ask, Ask::Forward(_) | Ask::Barrier) {
+            self.peers.note_asked();
+        }
         match ask {
             Ask::Status { digest } => Answer::Status(Box::new(self.status(digest).await)),
             Ask::Welcome => {

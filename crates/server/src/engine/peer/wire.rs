@@ -16,7 +16,7 @@ pub(super) const FRAME_MAX: usize = 64 << 20;
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A stream whose kind does not matter.
+/// A stream whose kind does not matter, read through a buffer: a frame and its length come in one piece.
 pub(super) type Stream = Box<dyn Duplex>;
 
 /// A value as a frame.
