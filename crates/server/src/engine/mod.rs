@@ -134,6 +134,13 @@ pub enum EngineError {
     Unknown,
 }
 
+impl EngineError {
+    /// Whether it is certain that nothing happened.
+    pub fn is_certain(&self) -> bool {
+        *self != Self::Unknown
+    }
+}
+
 /// Why an engine can't start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

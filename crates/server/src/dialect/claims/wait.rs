@@ -21,7 +21,13 @@ pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Resu
     let (id, keyed) = (new.id, new.idempotency.is_some());
     let waiter = app.engine.publisher().wait_for(id);
     let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
-    let outcome = match app.engine.submit(Command::Claim(new)).await? {
+    let made = app.engine.submit(Command::Claim(new)).await.inspect_err(|error| {
+        // Nothing was made that could be taken back.
+        if error.is_certain() {
+            unheard.claim = None;
+        }
+    });
+    let outcome = match made? {
         Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait).await?)),
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {

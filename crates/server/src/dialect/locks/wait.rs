@@ -65,8 +65,14 @@ pub(super) async fn acquire(
     };
     let waiter = app.engine.publisher().wait_for(id);
     // From here on: whatever stops this function without an answer takes the claim back.
-    let guard = Unheard { engine: app.engine.clone(), claim: Some(id) };
-    let view = match app.engine.submit(Command::Claim(new)).await? {
+    let mut guard = Unheard { engine: app.engine.clone(), claim: Some(id) };
+    let made = app.engine.submit(Command::Claim(new)).await.inspect_err(|error| {
+        // Nothing was made that could be taken back.
+        if error.is_certain() {
+            guard.claim = None;
+        }
+    });
+    let view = match made? {
         Outcome::Granted(view) => Ok(*view),
         Outcome::Queued(view) => {
             drop(view);

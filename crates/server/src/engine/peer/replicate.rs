@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::Fuse;
 use futures_util::{Stream as Items, StreamExt, stream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::v2::RaftNetworkV2;
@@ -149,7 +150,7 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
             // A peer that is there answers well within the time after which it would look for another leader.
             let patience = option.hard_ttl() * 4;
             let (answers, answered) = mpsc::channel(PIPELINE);
-            let requests = Requests { input, peers: self.peers.clone() };
+            let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
             let flow = tokio::spawn(flow(lane, requests, answers, patience, self.lane.clone()));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {
                 let answer = answered.recv().await?;
@@ -222,7 +223,7 @@ impl Drop for StopOnDrop {
 
 /// openraft's requests, those that tell nothing of their own left out.
 struct Requests<S> {
-    input: S,
+    input: Fuse<S>,
     peers: Arc<Peers>,
 }
 
