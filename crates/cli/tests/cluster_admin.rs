@@ -7,9 +7,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold_lab::cluster::Cluster;
+use leasehold_lab::cluster::{Cluster, PATIENCE};
 use serde_json::Value;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -45,6 +45,14 @@ fn claim(cluster: &Cluster, node: u64, resource: &str) -> Value {
     let reply = cluster.ask(node, "POST", "/v1/claims/", &body).unwrap();
     assert_eq!(reply.status, 201, "{reply:?}");
     reply.json()
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waited = Instant::now();
+    while !is_so() {
+        assert!(waited.elapsed() < PATIENCE, "this did not come: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 struct Folder(PathBuf);
@@ -89,9 +97,18 @@ fn the_command_line_shows_and_changes_the_members() {
     assert!(fails(&["cluster", "--addr", &url, "add", "7", "127.0.0.1:1"]).contains("start it first"));
     cluster.join(4).unwrap();
     cluster.converge().unwrap();
+    let joining = cluster.data_dir(4).join("JOINING");
+    until("node 4 knows that it votes", || !joining.exists());
     let address = cluster.peer_address(4).to_string();
     succeeds(&["cluster", "--addr", &url, "add", "4", &address]);
     succeeds(&["cluster", "--addr", &url, "remove", "4"]);
+    let status: Value =
+        serde_json::from_str(&succeeds(&["cluster", "--addr", &url, "status", "--json"])).unwrap();
+    assert_eq!(status["nodes"].as_array().unwrap().len(), 3, "{status:#}");
+    // What was taken out stays out, also when it is started again with all its data.
+    cluster.kill(4).unwrap();
+    cluster.spawn(4).unwrap();
+    until("node 4 knows that it was taken out", || cluster.log(4).contains("was taken out of its cluster"));
     let status: Value =
         serde_json::from_str(&succeeds(&["cluster", "--addr", &url, "status", "--json"])).unwrap();
     assert_eq!(status["nodes"].as_array().unwrap().len(), 3, "{status:#}");

@@ -71,6 +71,11 @@ impl Awaited {
         Self { node, run: random(), parcels, unsent, changed }
     }
 
+    /// Which process this is: no other, of this node or another one, has the same number.
+    pub(super) fn run(&self) -> u64 {
+        self.run
+    }
+
     /// A new id for a claim that lives no longer than this process.
     pub(super) fn claim_id(&self) -> ClaimId {
         let random: u128 = random::<u128>() >> 48;

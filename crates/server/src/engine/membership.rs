@@ -3,10 +3,12 @@
 //! In:    an operator's change, or a node without data that asks to be let in. Out: openraft's membership, changed by the
 //!        leader, one change at a time.
 //! Never: lets a node without data vote before the others have agreed to forget what it promised: it is taken out of the
-//!        members first, and comes back as one that only learns until it has the whole log.
+//!        members first, and comes back as one that only learns until it has the whole log. What is said to one process of
+//!        a node is not good for the next one, which may have lost its data again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::leadership::Role;
 use super::peer::{Answer, Ask};
 use super::types::NodeId;
-use super::{ClusterConfig, Engine};
+use super::{ClusterConfig, Engine, joining};
 use crate::outside::{self, Instant};
 
 /// Between two attempts to be let in.
@@ -117,7 +119,7 @@ impl Engine {
                 Some((_, true)) => Ok(()),
                 Some((known, false)) if known == address => self.promote(*id, address).await,
                 _ => {
-                    self.admit(*id, address).await?;
+                    self.admit(*id, None, address).await?;
                     self.promote(*id, address).await
                 }
             },
@@ -134,8 +136,14 @@ impl Engine {
         self.raft().change_membership(change, false).await.map(|_| ()).map_err(refused)
     }
 
-    /// Lets a node without data in: from now on it gets the log, and does not vote yet.
-    pub(super) async fn admit(self: &Arc<Self>, id: NodeId, address: &str) -> Result<(), ChangeError> {
+    /// Lets a node in: from now on it gets the log, and does not vote yet. `run` is the process of it that asked, if it was
+    /// not an operator.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        id: NodeId,
+        run: Option<u64>,
+        address: &str,
+    ) -> Result<(), ChangeError> {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(ChangeError::NotLeader);
         }
@@ -143,20 +151,34 @@ impl Engine {
             return Err(refused(format!("node {id} leads: two nodes have the same number")));
         }
         let _one_at_a_time = self.changing.lock().await;
-        if self.is_asked(id) {
-            tracing::warn!(id, "a voter has come back without its data: it is taken out, and comes in anew");
-            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await?;
-        } else if self.members().contains_key(&id) {
-            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await?;
+        let away = || {
+            refused(format!(
+                "node {id} does not answer at {address}: start it first, with an empty data directory, --node-id {id} \
+                 and the cluster's secret"
+            ))
+        };
+        let asked = self.peers.ask_at(address, &Ask::Status { digest: false }).await;
+        let Ok(Answer::Status(there)) = asked else { return Err(away()) };
+        if there.id != id {
+            return Err(refused(format!("node {} answers at {address}, not node {id}", there.id)));
         }
-        match self.peers.ask_at(address, &Ask::Welcome).await {
-            Ok(Answer::Done) => {}
-            _ => {
-                return Err(refused(format!(
-                    "node {id} does not answer at {address}: start it first, with an empty data directory, --node-id \
-                     {id} and the cluster's secret"
-                )));
+        if run.is_some_and(|run| run != there.run) {
+            return Err(refused(format!("node {id} has been started anew since it asked")));
+        }
+        // One that was let in and asks again, since it has no answer, has nothing to be forgotten.
+        if !there.admitted {
+            self.forget_promises(id).await?;
+            let welcomed = self.peers.ask_at(address, &Ask::Welcome { run: there.run }).await;
+            if !matches!(welcomed, Ok(Answer::Done)) {
+                return Err(away());
             }
+        }
+        if self.is_asked(id) {
+            return Ok(());
+        }
+        if self.address_of(id).is_some_and(|known| known != address) {
+            let node = BTreeMap::from([(id, BasicNode::new(address))]);
+            self.change(ChangeMembers::SetNodes(node)).await?;
         }
         let added = self.raft().add_learner(id, BasicNode::new(address), false).await;
         added.map_err(refused)?;
@@ -168,6 +190,18 @@ impl Engine {
             }
         });
         Ok(())
+    }
+
+    /// Whatever a node promised or said to have is not counted on any more.
+    async fn forget_promises(&self, id: NodeId) -> Result<(), ChangeError> {
+        if self.is_asked(id) {
+            tracing::warn!(id, "a voter has come back without its data: it is taken out, and comes in anew");
+            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
+        } else if self.members().contains_key(&id) {
+            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes a voter of a node, once it has the log.
@@ -227,19 +261,48 @@ impl Engine {
     }
 
     /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
-    /// Goes on until it votes: whoever lets it in may be gone before that is done.
+    /// Goes on until it votes, over restarts: whoever lets it in may be gone before that is done.
     pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig) {
         let has_data = self.raft().is_initialized().await.unwrap_or(false);
         if has_data {
             self.open();
         }
+        let data_dir = &self.config.data_dir;
+        let joining = !has_data || joining::is_marked(data_dir);
+        while joining && let Err(error) = joining::mark(data_dir) {
+            tracing::error!(%error, "this node can't write down that it is on its way into its cluster");
+            outside::sleep(Duration::from_secs(1)).await;
+        }
+        if joining {
+            self.join(&cluster).await;
+            if let Err(error) = joining::unmark(data_dir) {
+                tracing::error!(%error, "this node votes, and can't write that down");
+            }
+        }
+        if !self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter) {
+            tracing::warn!(
+                "this node was taken out of its cluster, and stays out: stop it, or empty its data directory and have it \
+                 let in again"
+            );
+        }
+        self.announce_address(&cluster.advertise).await;
+    }
+
+    /// Asks to be let in, and then to vote, until it does.
+    async fn join(self: &Arc<Self>, cluster: &ClusterConfig) {
         let me = cluster.node;
         let mut since = Instant::now();
         let mut told = false;
         loop {
             let waited = since.elapsed() > ASK_AGAIN;
             match self.members().get(&me) {
-                Some((_, true)) => return self.announce_address(&cluster.advertise).await,
+                // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was
+                // never agreed on.
+                Some((_, true)) => {
+                    if self.votes_for_certain().await {
+                        return;
+                    }
+                }
                 Some((_, false)) if waited => {
                     since = Instant::now();
                     let add = Change::Add { id: me, address: cluster.advertise.clone() };
@@ -250,9 +313,9 @@ impl Engine {
                         Err(_) => tracing::warn!("this node does not vote yet: the leader has not answered"),
                     }
                 }
-                None if !has_data && (waited || !self.is_admitted()) => {
+                None if waited || !self.is_admitted() => {
                     since = Instant::now();
-                    self.seek_entry(&cluster).await;
+                    self.seek_entry(cluster).await;
                     if !told && !self.is_admitted() {
                         told = true;
                         tracing::info!(
@@ -266,17 +329,30 @@ impl Engine {
         }
     }
 
+    /// Whether this node votes by what was agreed on, as new as the leader knows it.
+    async fn votes_for_certain(&self) -> bool {
+        if self.barrier().await.is_err() {
+            return false;
+        }
+        let applied = self.shared.applied.load(Ordering::Acquire);
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        let is_new = metrics.last_applied.is_some_and(|last| last.index >= applied);
+        let voters = metrics.committed_membership_config.membership().get_joint_config();
+        is_new && voters.iter().all(|voters| voters.contains(&self.node_id()))
+    }
+
     /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.
     async fn seek_entry(&self, cluster: &ClusterConfig) {
         let me = cluster.node;
         let others: Vec<&String> =
             cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
-        let mut fresh = 0;
+        let mut fresh = Vec::new();
         let mut at_work = None;
         for seed in others.iter().copied().chain(&cluster.join) {
             match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
                 Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(seed),
-                Ok(Answer::Status(_)) => fresh += 1,
+                Ok(Answer::Status(status)) => fresh.push((seed, status.run)),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
             }
@@ -284,8 +360,9 @@ impl Engine {
         if let Some(seed) = at_work {
             self.ask_to_join(seed, me, &cluster.advertise).await;
         } else if cluster.peers.keys().next() == Some(&me)
-            && fresh == others.len()
-            && self.welcome_all(&others).await
+            && fresh.len() == others.len()
+            && matches!(self.raft().is_initialized().await, Ok(false))
+            && self.welcome_all(&fresh).await
         {
             self.open();
             self.found(&cluster.peers).await;
@@ -293,9 +370,9 @@ impl Engine {
     }
 
     /// Lets the other first members of a new cluster in; says whether all of them heard it.
-    async fn welcome_all(&self, others: &[&String]) -> bool {
-        for other in others {
-            if !matches!(self.peers.ask_at(other, &Ask::Welcome).await, Ok(Answer::Done)) {
+    async fn welcome_all(&self, others: &[(&String, u64)]) -> bool {
+        for (other, run) in others {
+            if !matches!(self.peers.ask_at(other, &Ask::Welcome { run: *run }).await, Ok(Answer::Done)) {
                 return false;
             }
         }
@@ -315,7 +392,7 @@ impl Engine {
     }
 
     async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) {
-        let join = Ask::Join { id, address: address.into() };
+        let join = Ask::Join { id, run: self.awaited.run(), address: address.into() };
         // Whoever was asked may not lead any more, and then has no answer for long.
         let ask = async |at: &str| outside::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
         let mut answer = ask(seed).await;

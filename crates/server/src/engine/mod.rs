@@ -10,12 +10,13 @@
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
 //! Beside the road: `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
-//! `membership.rs` lets nodes in and out, `status.rs` tells how all of them are.
+//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
 
 pub mod awaited;
 pub mod clock;
 pub mod data_dir;
 pub mod entry;
+mod joining;
 mod leadership;
 pub mod log_store;
 pub mod membership;

@@ -22,6 +22,10 @@ use crate::outside;
 pub(super) struct NodeStatus {
     /// Its number.
     pub(super) id: NodeId,
+    /// Which process of it: another one each time it starts.
+    pub(super) run: u64,
+    /// Whether that process takes part already: it has its data, or was let in without.
+    pub(super) admitted: bool,
     /// `leader`, `follower`, `candidate` or `learner`.
     pub(super) role: String,
     /// The term it is in.
@@ -122,6 +126,8 @@ impl Engine {
         });
         NodeStatus {
             id: metrics.id,
+            run: self.awaited.run(),
+            admitted: self.is_admitted(),
             role: role.into(),
             term: metrics.current_term,
             leader: metrics.current_leader,

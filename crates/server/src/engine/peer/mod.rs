@@ -80,11 +80,16 @@ pub(super) enum Ask {
         digest: bool,
     },
     /// You are let in: whatever you promised before you lost your data is not counted on any more.
-    Welcome,
+    Welcome {
+        /// The process that is meant: another one may have lost its data since.
+        run: u64,
+    },
     /// I have no data: take me in (again).
     Join {
         /// Who asks.
         id: NodeId,
+        /// Which process of it.
+        run: u64,
         /// Where it is reached.
         address: String,
     },

@@ -186,10 +186,11 @@ impl Engine {
         }
         match ask {
             Ask::Status { digest } => Answer::Status(Box::new(self.status(digest).await)),
-            Ask::Welcome => {
+            Ask::Welcome { run } if run == self.awaited.run() => {
                 self.open();
                 Answer::Done
             }
+            Ask::Welcome { .. } => Answer::NotReady,
             _ if !admitted => Answer::NotReady,
             Ask::Vote(request) => match self.raft().vote(request).await {
                 Ok(response) => Answer::Vote(response),
@@ -209,7 +210,7 @@ impl Engine {
                 Ok((index, now_us)) => Answer::Barrier { index, now_us },
                 Err(_) => self.ask_leader(),
             },
-            Ask::Join { id, address } => match self.admit(id, &address).await {
+            Ask::Join { id, run, address } => match self.admit(id, Some(run), &address).await {
                 Ok(()) => Answer::Done,
                 Err(crate::engine::membership::ChangeError::NotLeader) => self.ask_leader(),
                 Err(error) => Answer::Rejected(error.to_string()),

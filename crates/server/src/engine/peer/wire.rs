@@ -79,7 +79,7 @@ mod tests {
         let claim = NewClaim::new(ClaimId::from_u128(7), "r", "o", Some(5_000_000), OnBusy::Queue);
         let commands = Arc::new(vec![Command::Claim(claim), Command::Tick]);
         let parcel = Parcel { origin: Some(Origin { node: 1, run: 2, number: 3 }), commands };
-        let join = Ask::Join { id: 4, address: "127.0.0.1:4090".into() };
+        let join = Ask::Join { id: 4, run: 5, address: "127.0.0.1:4090".into() };
         let asks = [Ask::Forward(parcel), join, Ask::Status { digest: true }, Ask::Barrier];
         let mut corpus: Vec<Vec<u8>> = asks.iter().map(|ask| frame(ask).unwrap()).collect();
         corpus.push(frame(&Answer::Barrier { index: 9, now_us: 77 }).unwrap());
