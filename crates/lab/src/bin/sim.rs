@@ -1,8 +1,8 @@
 //! `make sim SEEDS=n FIRST_SEED=m`: so many seeds of the simulation, two at a time where there are two cores.
 //!
 //! In:    `--seeds N --first-seed N`; without a first seed, seeds that nobody has run, from the date and the time;
-//!        `--once-failed` for those that ever failed, besides; `--history` to print what clients saw; `--bug NAME` to look
-//!        for a planted one.
+//!        `--once-failed` for those that ever failed, besides; `--history` to print what clients saw; `--trace` to
+//!        print what nodes log and what is done to them (filtered by `RUST_LOG`); `--bug NAME` to look for a planted one.
 //! Out:   each failed seed with what was violated, simulated hours and faults by kind, and the line `n seeds, k failed`;
 //!        status 1 if any did.
 
@@ -12,6 +12,9 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_lab::sim::{self, Bug};
+use leasehold_server::outside::simulated::runtime;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 /// Bugs that can be planted, in a build with the feature `planted`.
 const BUGS: [Bug; 7] = [
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
             "--first-seed" => first = number(),
             "--once-failed" => once_failed = true,
             "--history" => history = true,
+            "--trace" => trace(),
             "--bug" => {
                 let wanted = args.next().unwrap_or_default();
                 bug = BUGS.into_iter().find(|bug| format!("{bug:?}") == wanted);
@@ -64,6 +68,22 @@ fn main() -> ExitCode {
     let summary = sim::many::run_all(&all);
     println!("{summary}");
     if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Simulated time, and the node whose task runs (0: nobody's).
+struct SimulatedTime;
+
+impl FormatTime for SimulatedTime {
+    fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+        write!(writer, "{:>9.4} s  node {} ", runtime::now_us() as f64 / 1e6, runtime::current_node())
+    }
+}
+
+/// Prints what the nodes have to say, and each fault.
+fn trace() {
+    let asked = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,openraft=warn".into());
+    let output = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
+    output.with_env_filter(asked).with_timer(SimulatedTime).init();
 }
 
 /// What each seed says about a bug.

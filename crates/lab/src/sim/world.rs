@@ -160,11 +160,18 @@ pub(super) fn node(id: u64) -> Option<Running> {
     with(|world| world.nodes.get(&id).cloned())
 }
 
+/// Something was done to a node; a trace of the run tells it, too.
+pub(super) fn count_of(node: u64, what: &'static str) {
+    tracing::info!("{what} (node {node})");
+    count(what);
+}
+
 pub(super) fn count(what: &'static str) {
     with(|world| *world.counts.entry(what).or_default() += 1);
 }
 
 pub(super) fn violate(what: String) {
+    tracing::error!("violation: {what}");
     with(|world| {
         world.violation.get_or_insert(what);
     });

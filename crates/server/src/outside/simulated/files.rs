@@ -22,11 +22,18 @@ struct Inode {
     seen: Vec<u8>,
     /// What is on disk for sure.
     safe: Vec<u8>,
-    /// What was written since the last sync.
-    unsynced: Vec<(usize, Vec<u8>)>,
-    /// Where the newest write began, and its place among all writes of all files.
-    last_at: usize,
-    order: u64,
+    /// What was written since the last sync: where, what, and its place among all writes of all files.
+    unsynced: Vec<(usize, Vec<u8>, u64)>,
+    /// The writes that are there whole, but for zeros and a file's head: the place of each among all writes of all files,
+    /// and where it began.
+    whole: Vec<(u64, usize)>,
+}
+
+impl Inode {
+    /// The newest write that is there whole: its place among all, and where it began.
+    fn newest(&self) -> Option<(u64, usize)> {
+        self.whole.last().copied()
+    }
 }
 
 fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
@@ -105,7 +112,7 @@ pub fn crash(node: u64, mut draw: impl FnMut() -> u64) -> u64 {
 
 fn lose(inode: &mut Inode, draw: &mut impl FnMut() -> u64) -> u64 {
     let mut hurt = 0;
-    for (at, bytes) in std::mem::take(&mut inode.unsynced) {
+    for (at, bytes, order) in std::mem::take(&mut inode.unsynced) {
         let mode = draw();
         let mut whole = true;
         for (place, sector) in bytes.chunks(SECTOR).enumerate() {
@@ -116,7 +123,10 @@ fn lose(inode: &mut Inode, draw: &mut impl FnMut() -> u64) -> u64 {
             }
             put(&mut inode.safe, at + place * SECTOR, sector);
         }
-        hurt += u64::from(!whole);
+        if !whole {
+            hurt += 1;
+            inode.whole.retain(|(other, _)| *other != order);
+        }
     }
     inode.seen.clone_from(&inode.safe);
     hurt
@@ -132,23 +142,40 @@ pub fn wipe(node: u64) {
     });
 }
 
-/// Flips a bit of what a node wrote and synced, but for the newest write to its log: that one looks as if it had been torn,
-/// and a lost tail can't be told from one that never was. `draw` gives a number below its argument. Says in which file.
-pub fn flip_bit(node: u64, mut draw: impl FnMut(u64) -> u64) -> Option<PathBuf> {
+/// A bit that was flipped.
+#[derive(Debug)]
+pub struct Flipped {
+    /// In which file.
+    pub path: PathBuf,
+    /// Whether the node needs that file: a snapshot older than its newest one is only there because a crash came before
+    /// its removal was on disk.
+    pub needed: bool,
+}
+
+/// Flips a bit of what a node wrote and synced, but for the end of its log from the newest write on that is there whole:
+/// that one looks as if it had been torn, and a lost tail can't be told from one that never was. `draw` gives a number
+/// below its argument.
+pub fn flip_bit(node: u64, mut draw: impl FnMut(u64) -> u64) -> Option<Flipped> {
     with(|disks| {
         let files = disks.names.iter().filter(|(path, _)| node_of(path) == node);
-        let logs = |path: &Path| path.extension().is_some_and(|ending| ending == "log");
-        let newest = files.clone().filter(|(path, _)| logs(path)).map(|(_, inode)| inode.lock().order).max();
+        let ends = |path: &Path, wanted: &str| path.extension().is_some_and(|ending| ending == wanted);
+        // Names of segments grow, and so do those of snapshots.
+        let logs = files.clone().filter(|(path, _)| ends(path, "log"));
+        let last = logs.filter_map(|(path, inode)| Some((inode.lock().newest()?, path))).max();
+        let newest_snapshot = files.clone().map(|(path, _)| path).rfind(|path| ends(path, "snapshot"));
         let candidates: Vec<_> = files
             .filter_map(|(path, inode)| {
                 let locked = inode.lock();
-                let used = match logs(path) {
-                    // A segment that was prepared and never used is looked at by nobody.
-                    true if locked.last_at == 0 => 0,
-                    true if Some(locked.order) == newest => locked.last_at,
-                    true => locked.seen.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1),
-                    false if path.extension().is_some_and(|ending| ending == "snapshot") => locked.seen.len(),
-                    false => 0,
+                let used = match (ends(path, "log"), last) {
+                    // Whatever lies behind the newest whole write is torn, or was prepared and never used.
+                    (true, None) => 0,
+                    (true, Some((_, newest))) if path > newest => 0,
+                    (true, Some(((_, at), newest))) if path == newest => at,
+                    (true, Some(_)) => {
+                        locked.seen.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+                    }
+                    (false, _) if ends(path, "snapshot") => locked.seen.len(),
+                    (false, _) => 0,
                 };
                 (used > 0).then(|| (path.clone(), inode.clone(), used))
             })
@@ -161,8 +188,14 @@ pub fn flip_bit(node: u64, mut draw: impl FnMut(u64) -> u64) -> Option<PathBuf> 
         let inode = &mut *inode.lock();
         inode.seen[at] ^= 1 << bit;
         inode.safe.clone_from(&inode.seen);
-        Some(path.clone())
+        let needed = !ends(path, "snapshot") || Some(path) == newest_snapshot;
+        Some(Flipped { path: path.clone(), needed })
     })
+}
+
+/// Whether there is no such file.
+pub fn is_gone(path: &Path) -> bool {
+    with(|disks| !disks.names.contains_key(path))
 }
 
 /// An open file.
@@ -199,8 +232,10 @@ impl FileExt for File {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on the simulated disk"));
         }
         put(&mut inode.seen, at, bytes);
-        inode.unsynced.push((at, bytes.to_vec()));
-        (inode.last_at, inode.order) = (at, order);
+        inode.unsynced.push((at, bytes.to_vec(), order));
+        if at > 0 && bytes.iter().any(|byte| *byte != 0) {
+            inode.whole.push((order, at));
+        }
         Ok(())
     }
 }
@@ -242,7 +277,7 @@ impl File {
         if with(|disks| disks.dying.contains(&inode.node)) {
             return Err(io::Error::other("the power is gone"));
         }
-        for (at, bytes) in std::mem::take(&mut inode.unsynced) {
+        for (at, bytes, _) in std::mem::take(&mut inode.unsynced) {
             put(&mut inode.safe, at, &bytes);
         }
         Ok(())
@@ -257,7 +292,7 @@ impl File {
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let mut inode = self.inode.lock();
         inode.seen.resize(len as usize, 0);
-        inode.unsynced.retain(|(at, bytes)| at + bytes.len() <= len as usize);
+        inode.unsynced.retain(|(at, bytes, _)| at + bytes.len() <= len as usize);
         inode.safe.resize(len as usize, 0);
         Ok(())
     }
