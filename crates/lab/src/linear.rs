@@ -12,9 +12,13 @@
 //! | one holder at a time | on one resource, E of a token ≤ G of the next |
 //! | first come, first served | on one resource, C of a token ≤ C of the next |
 //! | tokens grow everywhere | G of a token ≤ G of the next, whatever the resource |
-//! | no lease ends early | unless somebody ended it, E ≥ G + ttl, and E ≥ the call of each acknowledged renewal + its ttl |
+//! | no lease ends early | unless somebody ended it, E ≥ S + ttl, and E ≥ the call of each acknowledged renewal + its ttl |
 //!
-//! and every answer bounds them: its point lies between call and return. "Waiting" says C ≤ return and call ≤ G;
+//! S ≤ G is the instant that the grant is dated: that of the entry which makes it, and a moment passes before an entry is
+//! agreed on and seen. Who is told "waiting" meanwhile is told the truth, so that such an answer bounds G and not S. S is
+//! not before the claim was asked for, nor before the holder before it was over as it is dated, nor before a smaller token's.
+//!
+//! And every answer bounds the others: its point lies between call and return. "Waiting" says C ≤ return and call ≤ G;
 //! "active" G ≤ return and call ≤ E; "over" E ≤ return. Such orders and bounds can be met exactly if no lower bound,
 //! carried along the orders, exceeds an upper one: one pass in the order of the tokens decides it. An answer that is
 //! unknown bounds nothing from above. So a history passes if and only if it is linearizable, as far as grants that
@@ -78,6 +82,9 @@ struct Life {
     created: Between,
     granted: Between,
     ended: Between,
+    /// The grant is not dated before this, and neither is the end.
+    dated_us: u64,
+    dated_end_us: u64,
     ttl_us: Option<u64>,
     /// The earliest call that may have ended it.
     finish_us: u64,
@@ -99,6 +106,8 @@ impl Life {
             created: Between::ANY,
             granted: Between::ANY,
             ended: Between::ANY,
+            dated_us: 0,
+            dated_end_us: 0,
             ttl_us: None,
             finish_us: NEVER,
             finished: false,
@@ -150,9 +159,9 @@ impl Life {
         Ok(())
     }
 
-    /// The earliest end that the model allows, given the earliest grant.
+    /// The earliest date of an end that the model allows, given the earliest date of the grant.
     fn earliest_end(&self) -> u64 {
-        let of_ttl = self.ttl_us.map_or(NEVER, |ttl_us| self.granted.at_least.saturating_add(ttl_us));
+        let of_ttl = self.ttl_us.map_or(NEVER, |ttl_us| self.dated_us.saturating_add(ttl_us));
         let expiry = of_ttl.max(self.renewed_until_us);
         if self.finished { self.finish_us } else { self.finish_us.min(expiry) }
     }
@@ -231,8 +240,11 @@ fn carry_bounds(history: &History, lives: &mut [Life]) -> Result<(), Violation> 
             }
         }
         (life.created, life.granted) = (created, granted);
-        let earliest = life.earliest_end().max(granted.at_least);
-        life.ended.not_before(earliest);
+        let smaller_us = before_anywhere.as_ref().map_or(0, |other| other.dated_us);
+        let free_us = before.as_ref().map_or(0, |other| other.dated_end_us);
+        life.dated_us = created.at_least.max(smaller_us).max(free_us);
+        life.dated_end_us = life.earliest_end().max(life.dated_us);
+        life.ended.not_before(life.dated_end_us.max(granted.at_least));
         if life.granted.is_impossible() || life.ended.is_impossible() {
             let what = format!("{}: #{} was over before it could be", life.resource, life.claim);
             return Err(violation(history, what, &[life.claim]));
@@ -415,6 +427,22 @@ mod tests {
         };
         verdict(&renewed((1490, 1500))).unwrap();
         caught(&renewed((1400, 1499)), "its ttl ran");
+    }
+
+    #[test]
+    fn a_grant_may_be_dated_before_it_is_seen_but_not_before_its_holder_was_gone() {
+        let handed_over = |over| {
+            [
+                op(1, (0, 10), CLAIM, active(1)),
+                op(2, (20, 30), CLAIM, Answer::Waiting),
+                op(1, (100, 300), Call::Finish, Answer::Done),
+                op(2, (200, 210), Call::Read, Answer::Waiting),
+                op(2, (290, 310), Call::Read, active(2)),
+                op(2, over, Call::Read, Answer::Over),
+            ]
+        };
+        verdict(&handed_over((1150, 1160))).unwrap();
+        caught(&handed_over((1050, 1090)), "over before");
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl simulated::World for Around {
 
     /// After every entry on every node: the table is consistent, and the same as that of the others at this entry.
     fn applied(&self, node: u64, index: u64, table: &Table) {
+        tracing::debug!("entry {index} is applied, of {} us by the table clock", table.clock().now_us);
         if let Err(wrong) = table.check(true) {
             violate(format!("table check: node {node}, entry {index}: {wrong}"));
         }

@@ -36,3 +36,22 @@ pub(super) fn unmark(data_dir: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_stays_until_the_node_votes() {
+        let dir = std::env::temp_dir().join(format!("leasehold-joining-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        assert!(!is_marked(&dir));
+        mark(&dir).unwrap();
+        mark(&dir).unwrap();
+        assert!(is_marked(&dir));
+        unmark(&dir).unwrap();
+        unmark(&dir).unwrap();
+        assert!(!is_marked(&dir));
+        std::fs::remove_dir_all(&dir).ok();
+    }
+}

@@ -335,11 +335,12 @@ impl Engine {
             return false;
         }
         let applied = self.shared.applied.load(Ordering::Acquire);
-        let metrics = self.raft().metrics();
-        let metrics = metrics.borrow_watched();
-        let is_new = metrics.last_applied.is_some_and(|last| last.index >= applied);
-        let voters = metrics.committed_membership_config.membership().get_joint_config();
-        is_new && voters.iter().all(|voters| voters.contains(&self.node_id()))
+        // What openraft shows of itself comes a moment after it is so.
+        let shown = self.raft().wait(Some(ASK_AGAIN)).applied_index_at_least(Some(applied), "votes").await;
+        shown.is_ok_and(|metrics| {
+            let voters = metrics.committed_membership_config.membership().get_joint_config();
+            !voters.is_empty() && voters.iter().all(|voters| voters.contains(&self.node_id()))
+        })
     }
 
     /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.

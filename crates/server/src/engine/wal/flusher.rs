@@ -229,7 +229,9 @@ impl Flusher {
         if crate::outside::simulated::is_planted(crate::outside::simulated::Bug::AckBeforeFsync) {
             let file = self.active.file.clone();
             crate::outside::spawn(async move {
-                crate::outside::simulated::runtime::sleep_us(1_000_000).await;
+                // So that a frame or two are at stake. Of many, some behind a lost one would be there, and the log
+                // would say by itself that it is damaged.
+                crate::outside::simulated::runtime::sleep_us(50_000).await;
                 file.sync_data().ok();
             });
             return Ok(());
