@@ -60,13 +60,15 @@ use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
-use crate::outside::{self, JoinHandle};
+use crate::outside::{self, Instant, JoinHandle};
 use crate::publish::{Listener, Publisher};
 
 /// The number of a node that is alone.
 pub const ALONE: NodeId = 1;
 /// Entries are stamped at least this often while anything is held that has a deadline.
 const STAMP_EVERY_US: u64 = 1_000_000;
+/// The shortest pause before the clock is looked at again: what the timer can tell apart.
+const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
 /// Clients wait so long for a leader to come back before they are told that there is none.
@@ -645,7 +647,8 @@ async fn tick(engine: Arc<Engine>) {
         last_us = engine.shared.table.read().clock().now_us.max(last_us);
         let next_us = deadline_us.min(last_us + STAMP_EVERY_US);
         if next_us > engine.clock.now_us() {
-            let at = engine.clock.instant_of(next_us);
+            // A clock that stands still, since its leader has not pulsed for a while, must not be asked again at once.
+            let at = engine.clock.instant_of(next_us).max(Instant::now() + TICK_PAUSE_MIN);
             tokio::select! {
                 biased;
                 () = outside::sleep_until(at) => {}
