@@ -306,12 +306,14 @@ impl Engine {
                 Some((_, false)) if waited => {
                     since = Instant::now();
                     let add = Change::Add { id: me, address: cluster.advertise.clone() };
-                    // Whoever was asked may not lead any more, and then has no answer for long.
                     match outside::timeout(ASK_AGAIN, self.change_members(add)).await {
-                        Ok(Ok(())) => {}
+                        Ok(Ok(())) => continue,
                         Ok(Err(error)) => tracing::warn!(%error, "this node does not vote yet"),
                         Err(_) => tracing::warn!("this node does not vote yet: the leader has not answered"),
                     }
+                    // Perhaps it was let in by a leader that was lost before others agreed. Then nobody sends it anything
+                    // any more, and it will not hear who leads now unless it asks.
+                    self.seek_entry(cluster).await;
                 }
                 None if waited || !self.is_admitted() => {
                     since = Instant::now();
