@@ -35,8 +35,8 @@ const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 /// Largest body of a request for many renewals: 10,000 ids and then some.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
-/// What is kept of a request's head. The head itself goes before anything is waited for: it lies in the buffer that hyper
-/// reads into, and as long as any of it is there, hyper takes another one to see whether the client is still there.
+/// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
+/// keeps the buffer alive that hyper read it into.
 struct Asked {
     base_url: String,
     owner: Arc<str>,
@@ -45,9 +45,12 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(connection: &Connection, head: &Parts, caller: &Caller) -> Result<Self, Response> {
+    /// Or the refusal of what the head alone shows to be wrong.
+    fn of(connection: &Connection, head: &Parts, body: &Incoming, caller: &Caller) -> Result<Self, Response> {
+        let wait = parse::wait_parameter(head.uri.query())?;
+        expect_body(body, &head.headers, BODY_LEN_MAX)?;
         Ok(Self {
-            wait: parse::wait_parameter(head.uri.query())?,
+            wait,
             base_url: connection.base_url(&head.headers),
             owner: caller.owner(connection, &head.headers),
             client: connection.client(&head.headers),
@@ -65,8 +68,7 @@ pub fn collection(
     match *request.method() {
         Method::POST => {
             let (head, body) = request.into_parts();
-            let asked = Asked::of(&connection, &head, &caller)
-                .and_then(|asked| expect_body(&body, &head.headers, BODY_LEN_MAX).map(|()| asked));
+            let asked = Asked::of(&connection, &head, &body, &caller);
             let key = parse::idempotency_key(&head.headers);
             match asked {
                 Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
@@ -104,8 +106,7 @@ pub fn item(
             Err(refusal) => at_once(refusal),
         };
     }
-    let asked = Asked::of(connection, &head, &caller)
-        .and_then(|asked| expect_body(&body, &head.headers, BODY_LEN_MAX).map(|()| asked));
+    let asked = Asked::of(connection, &head, &body, &caller);
     let change = Change { id, is_put: head.method == Method::PUT, reason: reason(&head.headers) };
     match asked {
         Ok(asked) => Box::pin(update(app, asked, change, body, caller)),
