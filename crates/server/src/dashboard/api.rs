@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::{Request, StatusCode};
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Status, Table};
@@ -69,7 +69,7 @@ pub(super) fn overview(app: &App, caller: &Caller) -> Result<Response, Response>
 /// One page of those resources that the caller may see, in the order of their names.
 pub(super) async fn list(
     app: &App,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     caller: &Caller,
 ) -> Result<Response, Response> {
     caller.require_any(&[Verb::Read])?;
@@ -160,7 +160,7 @@ fn contains(text: &str, part: &str) -> bool {
 pub(super) async fn detail(
     app: &App,
     connection: &Connection,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     segment: &str,
     caller: &Caller,
 ) -> Result<Response, Response> {

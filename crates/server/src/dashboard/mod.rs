@@ -6,7 +6,7 @@
 mod api;
 mod rows;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -55,7 +55,7 @@ fn resource_of(path: &str) -> Option<&str> {
 pub async fn answer(
     app: &App,
     connection: &Connection,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     caller: &Caller,
 ) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -74,7 +74,7 @@ pub async fn answer(
     answered.unwrap_or_else(|refusal| refusal)
 }
 
-fn file(path: &str, request: &Request<Incoming>) -> Response {
+fn file(path: &str, request: &Request<RequestBody>) -> Response {
     let path = if path.is_empty() { "/" } else { path };
     let found = FILES.iter().find(|(known, ..)| *known == path);
     let (_, content_type, content) = found.expect("`owns` knows every file");

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
@@ -37,7 +37,7 @@ struct NewLeader {
 }
 
 /// Answers a request below `/v1/cluster`.
-pub(super) async fn answer(app: &Arc<App>, request: Request<Incoming>, caller: &Caller) -> Response {
+pub(super) async fn answer(app: &Arc<App>, request: Request<RequestBody>, caller: &Caller) -> Response {
     let path = request.uri().path().trim_end_matches('/').to_string();
     let rest = path.strip_prefix("/v1/cluster").unwrap_or_default();
     let done = match (rest, request.method()) {
@@ -70,7 +70,7 @@ pub(super) async fn answer(app: &Arc<App>, request: Request<Incoming>, caller: &
 }
 
 /// `/v1/backup`: the whole table as one file.
-pub(super) async fn backup(app: &Arc<App>, request: &Request<Incoming>, caller: &Caller) -> Response {
+pub(super) async fn backup(app: &Arc<App>, request: &Request<RequestBody>, caller: &Caller) -> Response {
     if *request.method() != Method::GET {
         return method_not_allowed("GET");
     }
@@ -97,19 +97,23 @@ async fn admit(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<(), Re
     }
 }
 
-async fn add(app: &Arc<App>, request: Request<Incoming>, caller: &Caller) -> Result<Response, Response> {
+async fn add(app: &Arc<App>, request: Request<RequestBody>, caller: &Caller) -> Result<Response, Response> {
     let NewNode { id, address } = admitted_body(app, request, caller).await?;
     change(app, Change::Add { id, address }).await
 }
 
-async fn transfer(app: &Arc<App>, request: Request<Incoming>, caller: &Caller) -> Result<Response, Response> {
+async fn transfer(
+    app: &Arc<App>,
+    request: Request<RequestBody>,
+    caller: &Caller,
+) -> Result<Response, Response> {
     let NewLeader { id } = admitted_body(app, request, caller).await?;
     change(app, Change::Transfer { to: id }).await
 }
 
 async fn remove(
     app: &Arc<App>,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     id: u64,
     caller: &Caller,
 ) -> Result<Response, Response> {
@@ -119,7 +123,7 @@ async fn remove(
 
 async fn admitted_body<T: for<'a> Deserialize<'a>>(
     app: &Arc<App>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     caller: &Caller,
 ) -> Result<T, Response> {
     admit(app, request.headers(), caller).await?;

@@ -1,6 +1,6 @@
 //! A request as the dialects see it: who asks, from where, for what, with which body.
 //!
-//! In:    hyper's request and the connection it came on. Out: the body within its limits, the caller, absolute URLs.
+//! In:    a request and the connection it came on. Out: the body within its limits, the caller, absolute URLs.
 //! Never: believes a forwarding header unless it comes from a proxy that the operator named.
 
 use std::net::{IpAddr, SocketAddr};
@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::StatusCode;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName};
 
+use super::body::RequestBody;
 use super::delivery::Delivery;
 use super::problem::{closing, problem};
 use super::{Response, server::App};
@@ -101,7 +102,7 @@ fn is_host(host: &str) -> bool {
 /// Reads a body of at most `max` bytes, in time.
 pub async fn read_body(
     app: &App,
-    body: Incoming,
+    body: RequestBody,
     headers: &HeaderMap,
     max: usize,
 ) -> Result<Bytes, Response> {
@@ -110,7 +111,7 @@ pub async fn read_body(
 }
 
 /// Refuses what the headers show to be no body for us, before any of it is read.
-pub fn expect_body(body: &Incoming, headers: &HeaderMap, max: usize) -> Result<(), Response> {
+pub fn expect_body(body: &RequestBody, headers: &HeaderMap, max: usize) -> Result<(), Response> {
     if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let detail = format!("the body has Content-Encoding {coding:?}; send it as it is, without one");
         return Err(closing(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", &detail)));
@@ -124,10 +125,16 @@ pub fn expect_body(body: &Incoming, headers: &HeaderMap, max: usize) -> Result<(
 }
 
 /// Reads a body that is expected.
-pub async fn collect_body(app: &App, body: Incoming, max: usize) -> Result<Bytes, Response> {
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
+pub async fn collect_body(app: &App, body: RequestBody, max: usize) -> Result<Bytes, Response> {
+    match body {
+        RequestBody::Whole(whole) if whole.len() <= max => Ok(whole),
+        RequestBody::Whole(_) => Err(closing(too_large(max))),
+        // Few bodies come in pieces: they alone pay for the room that it takes to wait for them.
+        body => Box::pin(collect_pieces(app, body, max)).await,
     }
+}
+
+async fn collect_pieces(app: &App, body: RequestBody, max: usize) -> Result<Bytes, Response> {
     let whole = Limited::new(body, max).collect();
     match crate::outside::timeout(app.config.body_timeout, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
@@ -145,8 +152,8 @@ pub async fn collect_body(app: &App, body: Incoming, max: usize) -> Result<Bytes
 
 /// Reads what is left of a small body, and forgets it: a client that is refused while it still sends may miss the
 /// answer over HTTP/2, where the rest of its request is reset.
-pub async fn drain(app: &App, body: Incoming) {
-    if !body.is_end_stream() {
+pub async fn drain(app: &App, body: RequestBody) {
+    if !matches!(body, RequestBody::Whole(_)) {
         let rest = Limited::new(body, DRAIN_LEN_MAX).collect();
         crate::outside::timeout(app.config.body_timeout, rest).await.ok();
     }

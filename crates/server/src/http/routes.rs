@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
@@ -30,7 +30,7 @@ pub fn at_once(response: Response) -> Answer {
 }
 
 /// Answers a request.
-pub fn answer(app: Arc<App>, connection: Arc<Connection>, request: Request<Incoming>) -> Answer {
+pub fn answer(app: Arc<App>, connection: Arc<Connection>, request: Request<RequestBody>) -> Answer {
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
     let hosts = request.headers().get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
@@ -68,7 +68,7 @@ fn is_open(path: &str) -> bool {
 fn answer_to(
     app: Arc<App>,
     connection: Arc<Connection>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     caller: Caller,
 ) -> Answer {
     if !app.engine.is_alone() && needs_barrier(&request) {
@@ -80,7 +80,7 @@ fn answer_to(
 /// Whether the answer depends on what other nodes have acknowledged: whatever only reads, and the few changes that look
 /// before they act. (A change is ordered by the log, and its own node has applied it before it answers. Whose a claim is
 /// never changes: the claims dialect asks for a barrier itself where its node does not know a claim yet.)
-fn needs_barrier(request: &Request<Incoming>) -> bool {
+fn needs_barrier(request: &Request<RequestBody>) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
@@ -98,7 +98,7 @@ fn needs_barrier(request: &Request<Incoming>) -> bool {
 async fn after_barrier(
     app: Arc<App>,
     connection: Arc<Connection>,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     caller: Caller,
 ) -> Response {
     if take_stale(&mut request) {
@@ -116,7 +116,7 @@ async fn after_barrier(
 }
 
 /// Takes `stale=true` out of the query, so that dialects need not know of it.
-fn take_stale(request: &mut Request<Incoming>) -> bool {
+fn take_stale(request: &mut Request<RequestBody>) -> bool {
     let uri = request.uri();
     let Some(query) = uri.query().filter(|query| query.split('&').any(|pair| pair == "stale=true")) else {
         return false;
@@ -136,7 +136,7 @@ fn take_stale(request: &mut Request<Incoming>) -> bool {
 fn dispatch(
     app: Arc<App>,
     connection: Arc<Connection>,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     caller: Caller,
 ) -> Answer {
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
@@ -164,7 +164,7 @@ fn dispatch(
 async fn route(
     app: Arc<App>,
     connection: Arc<Connection>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     caller: Caller,
 ) -> Response {
     let path = request.uri().path();

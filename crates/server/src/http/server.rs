@@ -1,6 +1,6 @@
 //! The listener: accepts connections, serves requests on them, stops in order.
 //!
-//! In:    TCP connections, with TLS or without. Out: hyper's requests to `routes.rs`.
+//! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 use std::convert::Infallible;
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER};
-use hyper::server::conn::http1::{self, Parts};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
@@ -24,8 +23,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 
 use super::Response;
 use super::basic::Administrators;
+use super::body::RequestBody;
 use super::delivery::Wire;
-use super::problem::{problem, problem_body};
+use super::http1::Http1;
+use super::problem::problem;
 use super::request::Connection;
 use super::routes;
 use super::tls::Tls;
@@ -40,8 +41,8 @@ use crate::observe::metrics::Dialect;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Bytes of request line and headers that hyper keeps: far beyond what any client of the dialects sends.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes of headers that a request over HTTP/2 may have.
+const HEADER_LIST_MAX: u32 = 64 << 10;
 /// How long a connection that is over may still send what nobody reads ...
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
@@ -266,46 +267,23 @@ async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (caller, peer) = (connection.clone(), connection.peer);
-    let (header_timeout, stopping) = (app.config.header_timeout, app.stopping.clone());
     let metrics = app.observer.metrics.clone();
     metrics.connections.fetch_add(1, Ordering::Relaxed);
-    let service = service_fn(move |request| {
-        caller.delivery.seen();
-        answer(app.clone(), caller.clone(), request)
-    });
-    let mut protocol = http1::Builder::new();
-    #[cfg(not(feature = "sim"))]
-    protocol.timer(TokioTimer::new()).header_read_timeout(header_timeout);
-    let mut serving = protocol
-        .max_buf_size(HEAD_BYTES_MAX)
-        // Names of headers ignore case, but scripts that grep for `Location:` don't.
-        .title_case_headers(true)
-        // Answers are small: one copy costs less than two pieces do in the kernel.
-        .writev(false)
-        .serve_connection(TokioIo::new(stream), service);
-    let ended = tokio::select! {
-        biased;
-        ended = &mut serving => ended,
-        () = stopped(stopping.clone()) => {
-            std::pin::Pin::new(&mut serving).graceful_shutdown();
-            (&mut serving).await
-        }
+    let stopping = app.stopping.clone();
+    // The simulation has no clock of its own for connections.
+    let patience = (!cfg!(feature = "sim")).then_some(app.config.header_timeout);
+    let is_stopping = || !matches!(stopping.has_changed(), Ok(false));
+    let answer = |request| {
+        connection.delivery.seen();
+        answer(app.clone(), connection.clone(), request)
     };
+    let http1 = Http1::new(stream);
+    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, answer).await;
     connection.delivery.close();
-    let Parts { io, read_buf, .. } = serving.into_parts();
-    let mut stream = io.into_inner();
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
-        // hyper says nothing to those who don't finish their headers. An idle connection is no such case.
-        if error.is_timeout() && !read_buf.is_empty() {
-            send_last(&mut stream, &too_slow(header_timeout)).await;
-        }
-    }
     tokio::select! {
         biased;
         () = linger(&mut stream) => {}
-        () = stopped(stopping) => {}
+        () = stopped(stopping.clone()) => {}
     }
     metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
@@ -314,15 +292,15 @@ where
 fn answer(
     app: Arc<App>,
     connection: Arc<Connection>,
-    request: Request<Incoming>,
-) -> impl Future<Output = Result<Response, Infallible>> {
+    request: Request<RequestBody>,
+) -> impl Future<Output = Response> {
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
     let answer = routes::answer(app.clone(), connection.clone(), request);
     async move {
         let mut response = answer.await;
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);
-        Ok(response)
+        response
     }
 }
 
@@ -334,12 +312,13 @@ where
     let (stopping, peer) = (app.stopping.clone(), connection.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         name_host(&mut request);
-        answer(app.clone(), connection.clone(), request)
+        let answer = answer(app.clone(), connection.clone(), request.map(RequestBody::from));
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut serving = std::pin::pin!(
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .max_header_list_size(HEADER_LIST_MAX)
             .max_concurrent_streams(STREAMS_MAX)
             .keep_alive_interval(Some(PING_EVERY))
             .serve_connection(TokioIo::new(stream), service)
@@ -377,16 +356,6 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
     let _ = crate::outside::timeout(LINGER, rest).await;
-}
-
-fn too_slow(header_timeout: Duration) -> String {
-    let detail = format!("the headers did not arrive within {header_timeout:?}");
-    let body = problem_body(StatusCode::REQUEST_TIMEOUT, "headers-too-slow", &detail);
-    format!(
-        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
 }
 
 /// The last words on a connection; who does not take them in time misses them.

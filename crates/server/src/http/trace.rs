@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use tracing::Level;
@@ -45,7 +45,7 @@ struct Parent {
 
 impl Trace {
     /// Looks at a request before it is answered.
-    pub fn of(request: &Request<Incoming>) -> Self {
+    pub fn of(request: &Request<RequestBody>) -> Self {
         let parent =
             request.headers().contains_key(HEADER).then(|| Parent::read(request.headers())).flatten();
         let line = tracing::enabled!(target: "leasehold::request", Level::DEBUG).then(|| Line {

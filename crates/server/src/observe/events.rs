@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::body::RequestBody;
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{Event, EventKind, Status};
@@ -60,7 +60,7 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, request: &Request<Incoming>, caller: &Caller) -> Response {
+pub fn answer(app: &Arc<App>, request: &Request<RequestBody>, caller: &Caller) -> Response {
     if request.method() != Method::GET {
         return method_not_allowed("GET");
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::{Method, Request, StatusCode};
 
 use super::exposition;
@@ -21,7 +21,7 @@ pub fn is_probe(path: &str) -> bool {
 }
 
 /// Answers a probe.
-pub fn answer(app: &App, request: &Request<Incoming>) -> Response {
+pub fn answer(app: &App, request: &Request<RequestBody>) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return method_not_allowed("GET, HEAD");
     }
@@ -61,7 +61,7 @@ fn checks(app: &App) -> Vec<Check> {
     ]
 }
 
-fn checked(request: &Request<Incoming>, checks: &[Check]) -> Response {
+fn checked(request: &Request<RequestBody>, checks: &[Check]) -> Response {
     let mut verbose = false;
     let mut excluded = Vec::new();
     for (name, value) in pairs(request.uri().query()) {

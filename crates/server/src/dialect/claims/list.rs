@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HeaderValue, LINK};
 use hyper::{Request, StatusCode};
 use leasehold_core::table::{ListFilter, ListPage, Sight};
@@ -37,7 +37,7 @@ struct ListQuery {
 pub(super) async fn list(
     app: &App,
     connection: &Connection,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     caller: &Caller,
 ) -> Result<Response, Response> {
     caller.require_any(&[Verb::Read])?;

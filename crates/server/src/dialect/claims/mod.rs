@@ -12,7 +12,7 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
@@ -46,7 +46,12 @@ struct Asked {
 
 impl Asked {
     /// Or the refusal of what the head alone shows to be wrong.
-    fn of(connection: &Connection, head: &Parts, body: &Incoming, caller: &Caller) -> Result<Self, Response> {
+    fn of(
+        connection: &Connection,
+        head: &Parts,
+        body: &RequestBody,
+        caller: &Caller,
+    ) -> Result<Self, Response> {
         let wait = parse::wait_parameter(head.uri.query())?;
         expect_body(body, &head.headers, BODY_LEN_MAX)?;
         Ok(Self {
@@ -62,7 +67,7 @@ impl Asked {
 pub fn collection(
     app: Arc<App>,
     connection: Arc<Connection>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     caller: Caller,
 ) -> Answer {
     match *request.method() {
@@ -86,7 +91,7 @@ pub fn collection(
 pub fn item(
     app: Arc<App>,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     id: Option<ClaimId>,
     caller: Caller,
 ) -> Answer {
@@ -118,7 +123,7 @@ async fn post(
     app: Arc<App>,
     asked: Asked,
     key: Option<HeaderValue>,
-    body: Incoming,
+    body: RequestBody,
     caller: Caller,
 ) -> Response {
     let body = match collect_body(&app, body, BODY_LEN_MAX).await {
@@ -238,7 +243,7 @@ struct Change {
     reason: Option<Arc<str>>,
 }
 
-async fn update(app: Arc<App>, asked: Asked, change: Change, body: Incoming, caller: Caller) -> Response {
+async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, caller: Caller) -> Response {
     let Change { id, is_put, reason } = change;
     if caller.is_checked()
         && let Err(refusal) = Box::pin(changeable(&app, id, &caller)).await
@@ -318,7 +323,7 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: 
 pub async fn renewals(
     app: &Arc<App>,
     _connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     caller: &Caller,
 ) -> Response {
     if request.method() != Method::POST {
@@ -327,7 +332,7 @@ pub async fn renewals(
     renew_many(app, request, caller).await.unwrap_or_else(|refusal| refusal)
 }
 
-async fn renew_many(app: &App, request: Request<Incoming>, caller: &Caller) -> Result<Response, Response> {
+async fn renew_many(app: &App, request: Request<RequestBody>, caller: &Caller) -> Result<Response, Response> {
     caller.require_any(&[Verb::Claim])?;
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();

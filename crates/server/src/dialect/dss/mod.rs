@@ -13,7 +13,7 @@ mod unlock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
@@ -39,7 +39,7 @@ pub async fn answer(
     app: &Arc<App>,
     connection: &Connection,
     rest: &str,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     who: &Access,
 ) -> Response {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -62,7 +62,7 @@ async fn call_of(
     connection: &Connection,
     kind: &str,
     verb: &str,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     who: &Access,
 ) -> Result<Response, Response> {
     let (head, body) = request.into_parts();

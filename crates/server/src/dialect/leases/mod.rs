@@ -17,7 +17,7 @@ mod when;
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{ALLOW, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
@@ -59,7 +59,7 @@ struct Asked<'a> {
 pub async fn serve(
     app: &Arc<App>,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     who: &Caller,
 ) -> Response {
     if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
@@ -90,7 +90,7 @@ fn too_long() -> Response {
 async fn list_of(
     app: &App,
     namespace: &str,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     who: &Caller,
 ) -> Result<Response, Response> {
     match *request.method() {
@@ -106,7 +106,7 @@ async fn list_of(
     }
 }
 
-fn no_query(request: &Request<Incoming>) -> Result<(), Response> {
+fn no_query(request: &Request<RequestBody>) -> Result<(), Response> {
     match request.uri().query() {
         None => Ok(()),
         Some(_) => Err(bad("leases take no query string; write a '?' in a name as %3F")),
@@ -123,7 +123,7 @@ fn not_implemented(allow: &'static str) -> Response {
 async fn one(
     app: &App,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     resource: Arc<str>,
     who: &Caller,
 ) -> Result<Response, Response> {
@@ -149,7 +149,7 @@ async fn one(
 }
 
 /// Whether the rules let a caller do this to a lease at all; whose it is shows later.
-fn admit(app: &App, request: &Request<Incoming>, resource: &str, who: &Caller) -> Result<(), Response> {
+fn admit(app: &App, request: &Request<RequestBody>, resource: &str, who: &Caller) -> Result<(), Response> {
     match *request.method() {
         Method::GET | Method::HEAD if !who.may(Verb::Read, resource) => {
             let holder = app.engine.read(|table, now_us| table.holder_view(resource, now_us));
@@ -170,7 +170,7 @@ fn revokes(headers: &HeaderMap, resource: &str, who: &Caller) -> bool {
 }
 
 impl Asked<'_> {
-    async fn get(&self, request: &Request<Incoming>) -> Result<Response, Response> {
+    async fn get(&self, request: &Request<RequestBody>) -> Result<Response, Response> {
         no_query(request)?;
         let lease = self.look().await?;
         let mut response = match &lease.latest {
@@ -186,7 +186,7 @@ impl Asked<'_> {
         Ok(response)
     }
 
-    async fn change(&self, request: Request<Incoming>) -> Result<Response, Response> {
+    async fn change(&self, request: Request<RequestBody>) -> Result<Response, Response> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         let draft = self.command(&head.method, &head.headers)?;

@@ -14,7 +14,7 @@ mod wait;
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
@@ -39,7 +39,7 @@ const HAL: &str = "application/hal+json";
 pub async fn answer(
     app: &Arc<App>,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     place: Place,
     caller: &Caller,
 ) -> Response {
@@ -65,7 +65,7 @@ pub async fn answer(
 async fn post(
     app: &Arc<App>,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
@@ -89,7 +89,7 @@ async fn post(
 async fn read(
     app: &App,
     connection: &Connection,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<(Box<str>, NewClaim), Response> {

@@ -1,0 +1,224 @@
+//! The head of a request: what is asked, and how long its body is.
+//!
+//! In:    bytes that may hold a head. Out: the head, taken out of them; or why they will never be one.
+//! Never: accepts what another reader on the way could read differently (RFC 9112, 6.3 and 11.2).
+
+use std::mem::MaybeUninit;
+
+use bytes::{Bytes, BytesMut};
+use httparse::Status;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use hyper::http::uri::Uri;
+use hyper::{Method, StatusCode, Version};
+
+/// Bytes of request line and headers that are kept: far beyond what any client of the dialects sends.
+pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 100;
+/// How a client of HTTP/2 opens, where nobody told it that HTTP/1.1 is spoken here.
+const HTTP2_OPENING: &[u8] = b"PRI * HTTP/2.0\r\n";
+
+/// What stands before a body.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
+    pub(super) headers: HeaderMap,
+    pub(super) length: Length,
+    /// Whether the connection may go on behind this request.
+    pub(super) keeps: bool,
+    /// Whether the client waits for a word before it sends its body.
+    pub(super) expects: bool,
+}
+
+/// How long a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    /// This many bytes.
+    Known(u64),
+    /// It says so itself, chunk by chunk.
+    Chunked,
+}
+
+/// Why there will be no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BadHead {
+    /// It would not understand an answer.
+    Http2,
+    /// Everything else, with the status and what to say.
+    Refused(StatusCode, &'static str),
+}
+
+impl BadHead {
+    const fn bad(detail: &'static str) -> Self {
+        Self::Refused(StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+/// Takes a head out of `input`, once all of it is there.
+pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
+    let mut space = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let len = match request.parse_with_uninit_headers(input, &mut space) {
+        Ok(Status::Complete(len)) if len <= HEAD_BYTES_MAX => len,
+        Ok(Status::Partial) if input.len() < HEAD_BYTES_MAX => return Ok(None),
+        Ok(_) => return Err(too_large()),
+        Err(error) => return Err(unreadable(error, input)),
+    };
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Err(BadHead::bad("the request line is not complete"));
+    };
+    let method =
+        Method::from_bytes(method.as_bytes()).map_err(|_| BadHead::bad("there is no such method"))?;
+    let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    // Where the pieces are, while they are still somebody else's: values then share the bytes that came.
+    let base = input.as_ptr() as usize;
+    let place = |piece: &[u8]| {
+        let start = piece.as_ptr() as usize - base;
+        start..start + piece.len()
+    };
+    let target = place(target.as_bytes());
+    let mut places = [const { (0..0, 0..0) }; HEADERS_MAX];
+    let count = request.headers.len();
+    for (slot, header) in places.iter_mut().zip(request.headers.iter()) {
+        *slot = (place(header.name.as_bytes()), place(header.value));
+    }
+    let head = input.split_to(len).freeze();
+    let uri = Uri::from_maybe_shared(head.slice(target))
+        .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
+    let headers = headers(&head, &places[..count])?;
+    let length = length(&headers, version)?;
+    let keeps = match version {
+        Version::HTTP_10 => says(&headers, CONNECTION, "keep-alive"),
+        _ => !says(&headers, CONNECTION, "close"),
+    };
+    // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
+    let keeps = keeps && !(length == Length::Chunked && headers.contains_key(CONTENT_LENGTH));
+    let expects = version == Version::HTTP_11 && says(&headers, EXPECT, "100-continue");
+    Ok(Some(Head { method, uri, version, headers, length, keeps, expects }))
+}
+
+type Place = std::ops::Range<usize>;
+
+fn headers(head: &Bytes, places: &[(Place, Place)]) -> Result<HeaderMap, BadHead> {
+    let mut headers = HeaderMap::with_capacity(places.len());
+    for (name, value) in places {
+        let name = HeaderName::from_bytes(&head[name.clone()])
+            .map_err(|_| BadHead::bad("the name of a header is no name"))?;
+        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()))
+            .map_err(|_| BadHead::bad("the value of a header has a control character"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// `Content-Length` and `Transfer-Encoding`: the one place where a doubt becomes somebody else's request.
+fn length(headers: &HeaderMap, version: Version) -> Result<Length, BadHead> {
+    if let Some(coding) = headers.get(TRANSFER_ENCODING) {
+        let only = headers.get_all(TRANSFER_ENCODING).iter().count() == 1;
+        let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        return match only && chunked && version == Version::HTTP_11 {
+            true => Ok(Length::Chunked),
+            false => Err(BadHead::bad("the only Transfer-Encoding here is chunked, with HTTP/1.1")),
+        };
+    }
+    let mut known = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        let digits = value.as_bytes();
+        let length = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
+        let length: u64 = length
+            .and_then(|digits| digits.parse().ok())
+            .ok_or(BadHead::bad("Content-Length is no number of bytes"))?;
+        if known.replace(length).is_some_and(|other| other != length) {
+            return Err(BadHead::bad("two Content-Lengths contradict each other"));
+        }
+    }
+    Ok(Length::Known(known.unwrap_or(0)))
+}
+
+/// Whether a header lists `token`.
+fn says(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    headers.get_all(name).iter().any(|value| {
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    })
+}
+
+const fn too_large() -> BadHead {
+    let detail = "request line and headers may have 64 KiB and 100 headers";
+    BadHead::Refused(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+}
+
+fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
+    match error {
+        httparse::Error::TooManyHeaders => too_large(),
+        httparse::Error::Version if input.starts_with(HTTP2_OPENING) => BadHead::Http2,
+        httparse::Error::Version => BadHead::bad("this is not HTTP/1.1 or HTTP/1.0"),
+        httparse::Error::HeaderName => BadHead::bad("the name of a header is no name"),
+        httparse::Error::HeaderValue => BadHead::bad("the value of a header has a control character"),
+        _ => BadHead::bad("the request line is not a method, a path and HTTP/1.1"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Head>, BadHead> {
+        take(&mut BytesMut::from(text))
+    }
+
+    #[test]
+    fn a_head_is_taken_and_what_follows_is_left() {
+        let text = "POST /v1/claims/?wait=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Two: a\r\nX-Two: b\r\n\r\n{}GET";
+        let mut input = BytesMut::from(text);
+        let head = take(&mut input).unwrap().unwrap();
+        assert_eq!((head.method, head.uri.to_string().as_str()), (Method::POST, "/v1/claims/?wait=1"));
+        assert_eq!((head.length, head.keeps, head.expects), (Length::Known(2), true, false));
+        assert_eq!(head.headers.get_all("x-two").iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(&input[..], b"{}GET");
+        for len in 0..text.len() - 5 {
+            assert!(matches!(read(&text[..len]), Ok(None)), "{:?}", &text[..len]);
+        }
+    }
+
+    #[test]
+    fn who_may_go_on_is_said_by_version_and_header() {
+        for (line, keeps) in [
+            ("GET / HTTP/1.1\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n", false),
+        ] {
+            assert_eq!(read(line).unwrap().unwrap().keeps, keeps, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_doubtful_length_is_refused() {
+        for (header, length) in [
+            ("Content-Length: 7\r\nContent-Length: 7", Some(Length::Known(7))),
+            ("Transfer-Encoding: chunked", Some(Length::Chunked)),
+            ("X: 1", Some(Length::Known(0))),
+            ("Content-Length: 7, 7", None),
+            ("Content-Length: 7\r\nContent-Length: 8", None),
+            ("Content-Length: 18446744073709551616", None),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", None),
+            ("Transfer-Encoding: gzip, chunked", None),
+        ] {
+            let found = read(&format!("POST / HTTP/1.1\r\n{header}\r\n\r\n"));
+            assert_eq!(found.ok().flatten().map(|head| head.length), length, "{header}");
+        }
+        assert!(read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn what_opens_in_http2_is_recognised() {
+        assert_eq!(read("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap_err(), BadHead::Http2);
+    }
+}

@@ -1,0 +1,145 @@
+//! Answers as bytes.
+//!
+//! In:    a response, and what its request said. Out: status line and headers, at the end of a buffer.
+//! Never: touches a socket.
+
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
+
+use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING};
+use hyper::{StatusCode, Version};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+
+use crate::http::Response;
+
+/// How the end of an answer's body is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It has none.
+    Bodyless,
+    /// It has this many bytes.
+    Length(usize),
+    /// In chunks, the last of which is empty.
+    Chunks,
+    /// With the connection.
+    Close,
+}
+
+/// Appends the head of an answer.
+pub(super) fn head(out: &mut Vec<u8>, response: &Response, version: Version, ending: Ending, keeps: bool) {
+    status_line(out, response.status());
+    for (name, value) in response.headers() {
+        if [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION].contains(name) {
+            continue;
+        }
+        title_case(out, name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    match ending {
+        Ending::Length(len) => {
+            out.extend_from_slice(b"Content-Length: ");
+            number(out, len);
+            out.extend_from_slice(b"\r\n");
+        }
+        Ending::Chunks => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Ending::Bodyless | Ending::Close => {}
+    }
+    match (keeps, version) {
+        (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+        (true, Version::HTTP_10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        (true, _) => {}
+    }
+    if !response.headers().contains_key(DATE) {
+        date(out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn status_line(out: &mut Vec<u8>, status: StatusCode) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or("Status").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Names of headers ignore case, but scripts that grep for `Location:` don't.
+fn title_case(out: &mut Vec<u8>, name: &HeaderName) {
+    let mut first = true;
+    out.extend(name.as_str().bytes().map(|byte| {
+        let shown = if first { byte.to_ascii_uppercase() } else { byte };
+        first = byte == b'-';
+        shown
+    }));
+}
+
+fn number(out: &mut Vec<u8>, number: usize) {
+    let start = out.len();
+    let mut left = number;
+    loop {
+        out.push(b'0' + (left % 10) as u8);
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out[start..].reverse();
+}
+
+/// Appends `Date`, which is written once a second.
+fn date(out: &mut Vec<u8>) {
+    thread_local! {
+        static LINE: RefCell<(u64, Vec<u8>)> = const { RefCell::new((u64::MAX, Vec::new())) };
+    }
+    let second =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).as_ref().map_or(0, Duration::as_secs);
+    LINE.with_borrow_mut(|(written, line)| {
+        if *written != second {
+            *written = second;
+            line.clear();
+            let now = i64::try_from(second).ok().and_then(|second| Timestamp::from_second(second).ok());
+            if let Some(Ok(text)) = now.map(|now| DateTimePrinter::new().timestamp_to_rfc9110_string(&now)) {
+                line.extend_from_slice(format!("Date: {text}\r\n").as_bytes());
+            }
+        }
+        out.extend_from_slice(line);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{empty, json};
+
+    fn shown(response: &Response, version: Version, ending: Ending, keeps: bool) -> Vec<String> {
+        let mut out = Vec::new();
+        head(&mut out, response, version, ending, keeps);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("\r\n\r\n") && text.contains(" GMT\r\n"), "{text}");
+        text.lines().filter(|line| !line.starts_with("Date: ")).map(Into::into).collect()
+    }
+
+    #[test]
+    fn an_answer_reads_as_clients_expect() {
+        let mut response = json(StatusCode::CREATED, "{}");
+        response.headers_mut().insert("x-request-id", "7".parse().unwrap());
+        response.headers_mut().insert(CONNECTION, "close".parse().unwrap());
+        let found = shown(&response, Version::HTTP_11, Ending::Length(10_203), false);
+        let wanted = [
+            "HTTP/1.1 201 Created",
+            "Content-Type: application/json",
+            "X-Request-Id: 7",
+            "Content-Length: 10203",
+            "Connection: close",
+            "",
+        ];
+        assert_eq!(found, wanted);
+        let none = empty(StatusCode::NO_CONTENT);
+        assert_eq!(shown(&none, Version::HTTP_11, Ending::Bodyless, true), ["HTTP/1.1 204 No Content", ""]);
+        let old = shown(&empty(StatusCode::OK), Version::HTTP_10, Ending::Length(0), true);
+        assert_eq!(old, ["HTTP/1.1 200 OK", "Content-Length: 0", "Connection: keep-alive", ""]);
+    }
+}
