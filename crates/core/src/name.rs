@@ -26,6 +26,17 @@ impl ClaimId {
         u128::from_be_bytes(self.0)
     }
 
+    /// The 32 hex digits that it is printed as.
+    pub fn hex(self) -> [u8; 32] {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (i, byte) in self.0.iter().enumerate() {
+            text[2 * i] = HEX[usize::from(byte >> 4)];
+            text[2 * i + 1] = HEX[usize::from(byte & 15)];
+        }
+        text
+    }
+
     /// A hash for look-ups: ids are random, so any eight of their bytes are one.
     pub(crate) fn bucket(self) -> u64 {
         let mut low = [0; 8];
@@ -36,13 +47,7 @@ impl ClaimId {
 
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 32];
-        for (i, byte) in self.0.iter().enumerate() {
-            text[2 * i] = HEX[usize::from(byte >> 4)];
-            text[2 * i + 1] = HEX[usize::from(byte & 15)];
-        }
-        f.pad(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.pad(std::str::from_utf8(&self.hex()).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use parking_lot::RwLock;
 
 use self::identity::{How, Identity, owner_with, user_of};
@@ -48,6 +48,8 @@ const REMEMBERED_MAX: usize = 10_000;
 /// Bad credentials, and tokens not seen before, that one address may send a second: enough for a building behind one
 /// address to start work, far too few to guess a password or to keep a processor busy with signatures.
 const GUESSES_PER_SECOND: f64 = 100.0;
+/// Where the leases dialect has its credentials.
+const LEASES_CREDENTIALS: HeaderName = HeaderName::from_static("x-quorum-your-auth-credentials");
 /// How often the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -483,8 +485,7 @@ fn refused(why: &str) -> Identity {
 
 /// `Authorization`, or the header of the older lease protocol that means the same. `Err`: there are two.
 fn credentials(headers: &HeaderMap) -> Option<Result<&str, ()>> {
-    let mut given =
-        headers.get_all(AUTHORIZATION).iter().chain(headers.get_all("x-quorum-your-auth-credentials"));
+    let mut given = headers.get_all(AUTHORIZATION).iter().chain(headers.get_all(LEASES_CREDENTIALS));
     let first = given.next()?;
     if given.next().is_some() {
         return Some(Err(()));

@@ -128,7 +128,7 @@ impl Audit {
 
     /// A caller was turned away.
     pub fn refused(&self, who: &str, how: &str, from: &str, verb: &str, resource: &str, status: u16) {
-        let time = rfc3339(wall_us()).to_string();
+        let time = rfc3339(wall_us());
         self.send(&RefusedLine { time, what: "refused", who, how, from, verb, resource, status });
     }
 
@@ -141,7 +141,7 @@ impl Audit {
         withdrawn: &[String],
     ) {
         self.send(&AccessLine {
-            time: rfc3339(wall_us()).to_string(),
+            time: rfc3339(wall_us()),
             what: "access-changed",
             settings_changed,
             rules,
@@ -154,7 +154,7 @@ impl Audit {
         let line = serde_json::to_string(line).unwrap_or_default();
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let line = json!({"time": rfc3339(wall_us()).to_string(), "what": "lost", "count": lost});
+            let line = json!({"time": rfc3339(wall_us()), "what": "lost", "count": lost});
             if self.lines.try_send(Line::Text(format!("{line}\n"))).is_err() {
                 self.lost.fetch_add(lost + 1, Ordering::Relaxed);
                 return;
@@ -172,7 +172,7 @@ impl Audit {
             EventKind::Queued | EventKind::Renewed => return,
         };
         self.send(&EventLine {
-            time: rfc3339(event.stamp.wall_us).to_string(),
+            time: rfc3339(event.stamp.wall_us),
             index,
             what,
             who: &event.owner,

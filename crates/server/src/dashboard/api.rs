@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::{Request, StatusCode};
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Status, Table};
@@ -16,6 +15,7 @@ use super::rows;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::Settled;
+use crate::http::body::RequestBody;
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::query::parameters;
 use crate::http::request::Connection;

@@ -6,7 +6,6 @@
 mod api;
 mod rows;
 
-use crate::http::body::RequestBody;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -14,6 +13,7 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode};
 
 use crate::access::Caller;
+use crate::http::body::RequestBody;
 use crate::http::problem::method_not_allowed;
 use crate::http::request::Connection;
 use crate::http::server::App;

@@ -27,7 +27,7 @@ pub(super) fn summary(table: &Table, name: &str, resource: &Resource, now_us: u6
             "id": claim.id.to_string(),
             "owner": &*claim.owner,
             "token": claim.token,
-            "since": rfc3339(claim.activated_wall_us).to_string(),
+            "since": rfc3339(claim.activated_wall_us),
             "held": seconds(claim.held_us(now_us)),
             "remaining": remaining(&claim, now_us),
         })
@@ -54,7 +54,7 @@ pub(super) fn detail(
     let show = |seq: u64| claim(&table.view_at(seq, now_us), base_url);
     json!({
         "name": name,
-        "now": rfc3339(wall_us()).to_string(),
+        "now": rfc3339(wall_us()),
         "holder": resource.active().map(show),
         "waiting": resource.queue().len(),
         "queue": resource.queue().take(shown).map(show).collect::<Vec<_>>(),
@@ -66,7 +66,7 @@ pub(super) fn detail(
 fn claim(view: &View, base_url: &str) -> Value {
     let View { claim, position, now_us } = view;
     let granted = claim.token > 0;
-    let time = |wall_us: u64| rfc3339(wall_us).to_string();
+    let time = |wall_us: u64| rfc3339(wall_us);
     json!({
         "id": claim.id.to_string(),
         "url": format!("{base_url}/v1/claims/{}/", claim.id),

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
 use super::basic::AdminAccess;
+use super::body::RequestBody;
 use super::problem::{engine_problem, method_not_allowed, not_found, problem};
 use super::request::read_body;
 use super::server::App;

@@ -7,6 +7,7 @@ pub mod basic;
 pub mod body;
 mod cluster;
 pub mod delivery;
+pub mod digits;
 mod http1;
 pub mod problem;
 pub mod query;

@@ -6,10 +6,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
+use super::body::RequestBody;
 use super::problem::{closing, engine_problem, not_found, problem};
 use super::request::{Connection, drain};
 use super::server::App;

@@ -5,12 +5,12 @@
 
 use std::time::Instant;
 
-use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use tracing::Level;
 
 use super::Response;
+use super::body::RequestBody;
 
 /// `traceparent`.
 const HEADER: HeaderName = HeaderName::from_static("traceparent");

@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::body::RequestBody;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 use super::hub::{Hub, Place, STREAMS_MAX};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::http::body::RequestBody;
 use crate::http::body::ResponseBody;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::parameters;

@@ -5,11 +5,11 @@
 
 use std::fmt::Write;
 
-use crate::http::body::RequestBody;
 use hyper::{Method, Request, StatusCode};
 
 use super::exposition;
 use crate::engine::EngineError;
+use crate::http::body::RequestBody;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::pairs;
 use crate::http::server::App;

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::{HeaderValue, LINK};
 use hyper::{Request, StatusCode};
 use leasehold_core::table::{ListFilter, ListPage, Sight};
@@ -16,6 +15,7 @@ use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::http::body::RequestBody;
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
 use crate::http::request::Connection;

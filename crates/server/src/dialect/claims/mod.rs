@@ -9,11 +9,11 @@ mod readable;
 mod render;
 mod wait;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::body::RequestBody;
-use hyper::header::{HeaderValue, LOCATION};
+use hyper::header::{HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
@@ -24,6 +24,7 @@ use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::EngineError;
+use crate::http::body::{RequestBody, ResponseBody};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, collect_body, drain, expect_body, read_body, reason};
 use crate::http::routes::{Answer, at_once};
@@ -35,8 +36,11 @@ const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 /// Largest body of a request for many renewals: 10,000 ids and then some.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
+/// The fencing token, where nobody wants to read the body.
+const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
+
 /// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
-/// keeps the buffer alive that hyper read it into.
+/// keeps the buffer alive that it was read into.
 struct Asked {
     base_url: String,
     owner: Arc<str>,
@@ -182,8 +186,10 @@ fn created(view: &View, base_url: &str) -> Response {
         Status::Waiting => StatusCode::ACCEPTED,
         _ => StatusCode::OK,
     };
-    let mut response = detail(status, view, base_url);
-    if let Ok(url) = HeaderValue::from_str(&render::url(base_url, view.claim.id)) {
+    let (mut response, url) = rendered(status, view, base_url);
+    if let ResponseBody::Whole(body) = response.body()
+        && let Ok(url) = HeaderValue::from_maybe_shared(body.slice(url))
+    {
         response.headers_mut().insert(LOCATION, url);
     }
     response
@@ -371,14 +377,19 @@ fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
 }
 
 fn detail(status: StatusCode, view: &View, base_url: &str) -> Response {
+    rendered(status, view, base_url).0
+}
+
+/// The same, and where in its body the claim's URL is.
+fn rendered(status: StatusCode, view: &View, base_url: &str) -> (Response, Range<usize>) {
     let mut body = Vec::with_capacity(640);
-    render::detail(&mut body, view, base_url);
+    let url = render::detail(&mut body, view, base_url);
     body.push(b'\n');
     let mut response = json(status, body);
     if view.claim.token > 0 {
-        response.headers_mut().insert("leasehold-token", HeaderValue::from(view.claim.token));
+        response.headers_mut().insert(TOKEN, HeaderValue::from(view.claim.token));
     }
-    response
+    (response, url)
 }
 
 fn unknown_claim() -> Response {
@@ -389,7 +400,7 @@ fn unknown_claim() -> Response {
 fn rejected(rejection: &Rejection, base_url: &str) -> Response {
     let (status, kind) = match rejection {
         Rejection::KeyReused(id) => {
-            let detail = format!("{rejection}: {}", render::url(base_url, *id));
+            let detail = format!("{rejection}: {}", format_args!("{base_url}/v1/claims/{id}/"));
             return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
         }
         Rejection::QueueFull(_) => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),

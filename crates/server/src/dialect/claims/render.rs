@@ -13,12 +13,7 @@ use serde_json::json;
 use super::parse::Patch;
 use crate::engine::clock::wall_us;
 use crate::http::time::write_rfc3339;
-use crate::http::{Response, json};
-
-/// A claim's URL.
-pub(super) fn url(base_url: &str, id: ClaimId) -> String {
-    format!("{base_url}/v1/claims/{id}/")
-}
+use crate::http::{Response, digits, json};
 
 /// Writing into memory can't fail; this says so once.
 macro_rules! put {
@@ -27,11 +22,17 @@ macro_rules! put {
 
 /// A claim, all of it. Written piece by piece: every granted claim passes here, and a formatter costs more than
 /// the rest of it.
-pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) {
+///
+/// Tells where in it the claim's URL is, which an answer has in its head, too.
+pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) -> Range<usize> {
     let claim = &view.claim;
     raw(out, "{\"url\": \"");
+    let start = out.len();
     raw(out, base_url);
-    put!(out, "/v1/claims/{}/", claim.id);
+    raw(out, "/v1/claims/");
+    out.extend_from_slice(&claim.id.hex());
+    raw(out, "/");
+    let url = start..out.len();
     raw(out, "\", \"resource\": ");
     text(out, &claim.resource);
     raw(out, ", \"status\": \"");
@@ -60,6 +61,7 @@ pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) {
         }
         None => raw(out, "null}"),
     }
+    url
 }
 
 /// Always starts with `waiting`, also when the claim was active at once. Tells where it wrote when that was.
@@ -113,12 +115,12 @@ fn name(out: &mut Vec<u8>, name: &str) {
 fn seconds(out: &mut Vec<u8>, member: &str, micros: Option<u64>) {
     name(out, member);
     let Some(micros) = micros else { return raw(out, "null") };
-    put!(out, "{}", micros / 1_000_000);
+    digits::put(out, micros / 1_000_000);
     raw(out, ".");
     match micros % 1_000_000 {
         0 => raw(out, "0"),
         fraction => {
-            put!(out, "{fraction:06}");
+            digits::put_padded::<6>(out, fraction);
             while out.pop_if(|last| *last == b'0').is_some() {}
         }
     }
@@ -127,7 +129,7 @@ fn seconds(out: &mut Vec<u8>, member: &str, micros: Option<u64>) {
 fn number(out: &mut Vec<u8>, member: &str, number: Option<u64>) {
     name(out, member);
     match number {
-        Some(number) => put!(out, "{number}"),
+        Some(number) => digits::put(out, number),
         None => raw(out, "null"),
     }
 }
@@ -139,8 +141,8 @@ pub(super) fn conflict(view: &View, holder: Option<&View>, base_url: &str) -> Ve
     out.pop();
     put!(out, ", \"holder\": ");
     match holder {
-        Some(holder) => detail(&mut out, holder, base_url),
-        None => put!(out, "null"),
+        Some(holder) => drop(detail(&mut out, holder, base_url)),
+        None => raw(&mut out, "null"),
     }
     out.extend_from_slice(b"}\n");
     out

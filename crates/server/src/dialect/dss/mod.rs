@@ -13,7 +13,6 @@ mod unlock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
@@ -25,6 +24,7 @@ use crate::access::Caller as Access;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
+use crate::http::body::RequestBody;
 use crate::http::problem::{self, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, read_body, reason};
 use crate::http::server::App;

@@ -80,7 +80,7 @@ fn lock<'a>(id: &'a str, fate: &'a Fate) -> Lock<'a> {
         errno: fate.errno,
         hostname: owner.map(|(hostname, _)| hostname),
         owner: owner.and_then(|(_, pid)| pid),
-        timestamp: claim.map(|claim| rfc3339(claim.renewed_wall_us).to_string()),
+        timestamp: claim.map(|claim| rfc3339(claim.renewed_wall_us)),
         token: claim.map(|claim| claim.token),
     }
 }

@@ -17,7 +17,6 @@ mod when;
 
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::{ALLOW, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
@@ -30,6 +29,7 @@ use self::parse::{Format, bad};
 use self::path::{PathMistake, Place};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::http::body::RequestBody;
 use crate::http::problem::{not_found, problem};
 use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
@@ -16,6 +15,7 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::basic::AdminAccess;
+use crate::http::body::RequestBody;
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::request::{Connection, reason as given_reason};
 use crate::http::server::App;

@@ -14,7 +14,6 @@ mod wait;
 
 use std::sync::Arc;
 
-use crate::http::body::RequestBody;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
@@ -25,6 +24,7 @@ pub use self::parse::Place;
 pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::http::body::RequestBody;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;

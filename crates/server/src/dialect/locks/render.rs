@@ -20,7 +20,7 @@ pub(super) fn lock(view: &View) -> Value {
     let active = claim.status == Status::Active;
     let expires = claim.deadline_us().map(|deadline_us| {
         // The table clock counts; the wall clock only says when that will be.
-        rfc3339(wall_us() + deadline_us.saturating_sub(view.now_us)).to_string()
+        rfc3339(wall_us() + deadline_us.saturating_sub(view.now_us))
     });
     let mut lock = json!({
         "uid": id.to_string(),
@@ -36,7 +36,7 @@ pub(super) fn lock(view: &View) -> Value {
     let (since, until) =
         if active { ("active_since", "active_expires") } else { ("wait_since", "wait_expires") };
     let since_wall_us = if active { claim.activated_wall_us } else { claim.created_wall_us };
-    lock[since] = rfc3339(since_wall_us).to_string().into();
+    lock[since] = rfc3339(since_wall_us).into();
     lock[until] = expires.into();
     lock
 }

@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use httparse::Status;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
@@ -80,72 +80,76 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
         start..start + piece.len()
     };
     let target = place(target.as_bytes());
-    let mut places = [const { (0..0, 0..0) }; HEADERS_MAX];
-    let count = request.headers.len();
-    for (slot, header) in places.iter_mut().zip(request.headers.iter()) {
-        *slot = (place(header.name.as_bytes()), place(header.value));
-    }
+    let places: Vec<(Place, Place)> =
+        request.headers.iter().map(|header| (place(header.name.as_bytes()), place(header.value))).collect();
     let head = input.split_to(len).freeze();
     let uri = Uri::from_maybe_shared(head.slice(target))
         .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
-    let headers = headers(&head, &places[..count])?;
-    let length = length(&headers, version)?;
-    let keeps = match version {
-        Version::HTTP_10 => says(&headers, CONNECTION, "keep-alive"),
-        _ => !says(&headers, CONNECTION, "close"),
-    };
+    let mut headers = HeaderMap::with_capacity(places.len());
+    let mut said = Said::default();
+    for (name, value) in places {
+        let name = HeaderName::from_bytes(&head[name])
+            .map_err(|_| BadHead::bad("the name of a header is no name"))?;
+        let value = HeaderValue::from_maybe_shared(head.slice(value))
+            .map_err(|_| BadHead::bad("the value of a header has a control character"))?;
+        said.hear(&name, value.as_bytes())?;
+        headers.append(name, value);
+    }
+    let length = said.length(version)?;
+    let keeps = if version == Version::HTTP_10 { said.keep_alive } else { !said.close };
     // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
-    let keeps = keeps && !(length == Length::Chunked && headers.contains_key(CONTENT_LENGTH));
-    let expects = version == Version::HTTP_11 && says(&headers, EXPECT, "100-continue");
+    let keeps = keeps && !(length == Length::Chunked && said.bytes.is_some());
+    let expects = version == Version::HTTP_11 && said.expects;
     Ok(Some(Head { method, uri, version, headers, length, keeps, expects }))
 }
 
 type Place = std::ops::Range<usize>;
 
-fn headers(head: &Bytes, places: &[(Place, Place)]) -> Result<HeaderMap, BadHead> {
-    let mut headers = HeaderMap::with_capacity(places.len());
-    for (name, value) in places {
-        let name = HeaderName::from_bytes(&head[name.clone()])
-            .map_err(|_| BadHead::bad("the name of a header is no name"))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()))
-            .map_err(|_| BadHead::bad("the value of a header has a control character"))?;
-        headers.append(name, value);
-    }
-    Ok(headers)
+/// What headers say about the connection and the body: where a doubt becomes somebody else's request.
+#[derive(Default)]
+struct Said {
+    /// `Content-Length`.
+    bytes: Option<u64>,
+    /// `Transfer-Encoding`: how often, and whether it is one that is understood.
+    codings: usize,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    expects: bool,
 }
 
-/// `Content-Length` and `Transfer-Encoding`: the one place where a doubt becomes somebody else's request.
-fn length(headers: &HeaderMap, version: Version) -> Result<Length, BadHead> {
-    if let Some(coding) = headers.get(TRANSFER_ENCODING) {
-        let only = headers.get_all(TRANSFER_ENCODING).iter().count() == 1;
-        let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-        return match only && chunked && version == Version::HTTP_11 {
-            true => Ok(Length::Chunked),
-            false => Err(BadHead::bad("the only Transfer-Encoding here is chunked, with HTTP/1.1")),
+impl Said {
+    fn hear(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), BadHead> {
+        let lists = |token: &[u8]| {
+            value.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(token))
         };
+        if *name == CONTENT_LENGTH {
+            let length = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit));
+            let length: u64 = length
+                .and_then(|digits| digits.parse().ok())
+                .ok_or(BadHead::bad("Content-Length is no number of bytes"))?;
+            if self.bytes.replace(length).is_some_and(|other| other != length) {
+                return Err(BadHead::bad("two Content-Lengths contradict each other"));
+            }
+        } else if *name == TRANSFER_ENCODING {
+            self.codings += 1;
+            self.chunked = value.eq_ignore_ascii_case(b"chunked");
+        } else if *name == CONNECTION {
+            self.close |= lists(b"close");
+            self.keep_alive |= lists(b"keep-alive");
+        } else if *name == EXPECT {
+            self.expects |= lists(b"100-continue");
+        }
+        Ok(())
     }
-    let mut known = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        let digits = value.as_bytes();
-        let length = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
-        let length: u64 = length
-            .and_then(|digits| digits.parse().ok())
-            .ok_or(BadHead::bad("Content-Length is no number of bytes"))?;
-        if known.replace(length).is_some_and(|other| other != length) {
-            return Err(BadHead::bad("two Content-Lengths contradict each other"));
+
+    fn length(&self, version: Version) -> Result<Length, BadHead> {
+        match (self.codings, self.chunked) {
+            (0, _) => Ok(Length::Known(self.bytes.unwrap_or(0))),
+            (1, true) if version == Version::HTTP_11 => Ok(Length::Chunked),
+            _ => Err(BadHead::bad("the only Transfer-Encoding here is chunked, with HTTP/1.1")),
         }
     }
-    Ok(Length::Known(known.unwrap_or(0)))
-}
-
-/// Whether a header lists `token`.
-fn says(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
-    headers.get_all(name).iter().any(|value| {
-        value
-            .as_bytes()
-            .split(|byte| *byte == b',')
-            .any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-    })
 }
 
 const fn too_large() -> BadHead {

@@ -11,7 +11,7 @@ use hyper::{StatusCode, Version};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-use crate::http::Response;
+use crate::http::{Response, digits};
 
 /// How the end of an answer's body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn head(out: &mut Vec<u8>, response: &Response, version: Version, end
     match ending {
         Ending::Length(len) => {
             out.extend_from_slice(b"Content-Length: ");
-            number(out, len);
+            digits::put(out, len as u64);
             out.extend_from_slice(b"\r\n");
         }
         Ending::Chunks => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
@@ -74,19 +74,6 @@ fn title_case(out: &mut Vec<u8>, name: &HeaderName) {
         first = byte == b'-';
         shown
     }));
-}
-
-fn number(out: &mut Vec<u8>, number: usize) {
-    let start = out.len();
-    let mut left = number;
-    loop {
-        out.push(b'0' + (left % 10) as u8);
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    out[start..].reverse();
 }
 
 /// Appends `Date`, which is written once a second.
