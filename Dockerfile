@@ -1,6 +1,8 @@
 # docker build -t leasehold .
 # docker run -p 127.0.0.1:4080:4080 -v leasehold:/data leasehold serve --insecure
 FROM rust:1.95-slim-bookworm AS build
+# The allocator is built from C.
+RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p leasehold && strip target/release/leasehold && install -d -m 700 /data

@@ -7,6 +7,12 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tikv_jemallocator::Jemalloc;
+
+/// What one thread allocates here another one frees, a hundred thousand times a second: the system's allocator takes a lock
+/// for that, and a sixth of all processor time (docs/benchmarks.md).
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// One lock and lease service over plain HTTP: claims, locks, leases, fencing tokens.
 #[derive(Parser)]
