@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::time::{sleep_until, timeout};
 
 use crate::clients::{Client, Way};
-use crate::process::{cpu_between, cpu_times};
+use crate::process::{cpu_between, cpu_times, own_cpu_time};
 
 /// Clients that connect at the same time; more overflow the shortest backlogs.
 const CONNECTING_MAX: usize = 64;
@@ -35,6 +35,19 @@ pub(crate) struct Round {
     pub(crate) p99_us: f64,
     /// Processor time of the system, not of the client, for one of them, in microseconds.
     pub(crate) cpu_us: f64,
+    /// Processor time of the client, which shares the machine: it tells who was the limit.
+    pub(crate) client_cpu_us: f64,
+}
+
+impl Round {
+    /// What a round that failed counts as: nothing.
+    pub(crate) const FAILED: Self = Self {
+        per_second: f64::NAN,
+        p50_us: f64::NAN,
+        p99_us: f64::NAN,
+        cpu_us: f64::NAN,
+        client_cpu_us: f64::NAN,
+    };
 }
 
 /// Whom to measure, how long, with how many clients.
@@ -112,6 +125,7 @@ pub(crate) async fn renew(target: Target<'_>, ids: &[String], batch: usize) -> R
         .await?;
     round.per_second *= batch as f64;
     round.cpu_us /= batch as f64;
+    round.client_cpu_us /= batch as f64;
     Ok(round)
 }
 
@@ -191,9 +205,10 @@ where
     }));
     let processor = async {
         sleep_until(from.into()).await;
-        let before = cpu_times(target.pids);
+        let before = (cpu_times(target.pids), own_cpu_time());
         sleep_until(until.into()).await;
-        cpu_between(&before, &cpu_times(target.pids))
+        let client = own_cpu_time().saturating_sub(before.1);
+        Used { system: cpu_between(&before.0, &cpu_times(target.pids)), client }
     };
     // Those who still queue when the time is over are waited for a little, and then hang up.
     let end = target.warmup + target.length + DRAIN;
@@ -208,21 +223,30 @@ where
     let (result, cpu) = tokio::join!(loops, processor);
     let _connected =
         result.with_context(|| format!("{} with {} clients", target.way.name(), target.clients))?;
-    Ok(summary(latency.samples_us.into_inner(), target.length, cpu))
+    Ok(summary(latency.samples_us.into_inner(), target.length, &cpu))
 }
 
-fn summary(mut samples_us: Vec<f32>, length: Duration, cpu: Duration) -> Round {
+/// Processor time used while it was measured.
+#[derive(Default)]
+struct Used {
+    system: Duration,
+    client: Duration,
+}
+
+fn summary(mut samples_us: Vec<f32>, length: Duration, cpu: &Used) -> Round {
     samples_us.sort_by(f32::total_cmp);
     let count = samples_us.len();
     let quantile = |part: f64| {
         let at = (count as f64 * part) as usize;
         samples_us.get(at.min(count.saturating_sub(1))).map_or(f64::NAN, |us| f64::from(*us))
     };
+    let each_us = |used: Duration| used.as_secs_f64() * 1e6 / count.max(1) as f64;
     Round {
         per_second: count as f64 / length.as_secs_f64(),
         p50_us: quantile(0.5),
         p99_us: quantile(0.99),
-        cpu_us: cpu.as_secs_f64() * 1e6 / count.max(1) as f64,
+        cpu_us: each_us(cpu.system),
+        client_cpu_us: each_us(cpu.client),
     }
 }
 
@@ -233,9 +257,11 @@ mod tests {
     #[test]
     fn sums_up() {
         let samples = (1..=100).map(|us| us as f32).collect();
-        let round = summary(samples, Duration::from_secs(2), Duration::from_millis(1));
-        assert_eq!((round.per_second, round.p50_us, round.p99_us, round.cpu_us), (50.0, 51.0, 100.0, 10.0));
-        assert!(summary(Vec::new(), Duration::from_secs(1), Duration::ZERO).p50_us.is_nan());
+        let used = Used { system: Duration::from_millis(1), client: Duration::from_millis(3) };
+        let round = summary(samples, Duration::from_secs(2), &used);
+        assert_eq!((round.per_second, round.p50_us, round.p99_us), (50.0, 51.0, 100.0));
+        assert_eq!((round.cpu_us, round.client_cpu_us), (10.0, 30.0));
+        assert!(summary(Vec::new(), Duration::from_secs(1), &Used::default()).p50_us.is_nan());
     }
 
     #[test]

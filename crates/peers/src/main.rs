@@ -1,6 +1,6 @@
 //! `make bench-peers`: Leasehold beside what people would pick instead, in one run, at equal durability.
 //!
-//! In:    the path of the `leasehold` binary, a directory for everybody's data; `QUICK` and `BENCH_OUT`.
+//! In:    the path of the `leasehold` binary, a directory for everybody's data; `QUICK`, `ONLY` and `BENCH_OUT`.
 //! Out:   a table on standard output, JSON into the file that `BENCH_OUT` names, curves as an SVG.
 //! Never: part of the product: this binary is not installed, and the product's knows nothing of it.
 //!
@@ -60,6 +60,7 @@ async fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
         leasehold: &leasehold,
         scratch: &scratch,
         effort: if quick { QUICK } else { FULL },
+        only: std::env::var("ONLY").unwrap_or_default(),
         rows: Vec::new(),
         columns: Vec::new(),
         held: Vec::new(),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 
 /// How long a process may take to end when asked; then it is killed.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -95,6 +96,12 @@ pub(crate) fn cpu_between(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Processor time of this process so far: exact, where `/proc` counts in hundredths of a second.
+pub(crate) fn own_cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
+}
+
 fn ticks_of(pid: u32, wanted: &[u32]) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may contain anything; the numbers start after the last bracket.
@@ -128,5 +135,17 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_processor_time_grows_with_work() {
+        let (before, start) = (own_cpu_time(), Instant::now());
+        while own_cpu_time() == before && start.elapsed() < END_WAIT_MAX {}
+        assert!(own_cpu_time() > before);
     }
 }

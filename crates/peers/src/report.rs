@@ -80,8 +80,8 @@ fn ours<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
 /// A Markdown table.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| scenario | system | per second | p50 ms | p99 ms | CPU us each | Leasehold is better by: median (least to most) |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| scenario | system | per second | p50 ms | p99 ms | CPU us each | client CPU us each | Leasehold is better by: median (least to most) |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let ratio = match ours(rows, row) {
@@ -98,13 +98,14 @@ pub(crate) fn table(rows: &[Row]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {:.2} | {:.2} | {:.1} | {ratio} |",
+            "| {} | {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {ratio} |",
             row.scenario,
             row.system,
             thousands(row.spread(|round| round.per_second).median),
             row.spread(|round| round.p50_us).median / 1e3,
             row.spread(|round| round.p99_us).median / 1e3,
             row.spread(|round| round.cpu_us).median,
+            row.spread(|round| round.client_cpu_us).median,
         );
     }
     out
@@ -122,6 +123,7 @@ pub(crate) fn json(rows: &[Row]) -> Value {
                 "p50_us": row.spread(|round| round.p50_us).json(),
                 "p99_us": row.spread(|round| round.p99_us).json(),
                 "cpu_us_each": row.spread(|round| round.cpu_us).json(),
+                "client_cpu_us_each": row.spread(|round| round.client_cpu_us).json(),
                 "ratio_of": if row.measure == Measure::Rate { "rate" } else { "p99" },
                 "leasehold_better_by": ours(rows, row).filter(|_| !row.is_ours).map(|ours| row.ratio(ours).json()),
             })
@@ -151,6 +153,17 @@ mod tests {
         assert!(table(&rows).contains("**2.00x** (1.00 to 4.00)"));
         assert_eq!(json(&rows)[1]["leasehold_better_by"]["median"], 2.0);
         assert!(json(&rows)[0]["leasehold_better_by"].is_null());
+    }
+
+    #[test]
+    fn tells_what_the_client_used_itself() {
+        let mut ours = row(true, &[10.0]);
+        ours.rounds[0] = Round { cpu_us: 76.7, client_cpu_us: 23.4, ..ours.rounds[0] };
+        let rows = [ours];
+        assert!(table(&rows).contains("| 76.7 | 23.4 |"));
+        assert_eq!(json(&rows)[0]["client_cpu_us_each"]["median"], 23.4);
+        let columns = table(&rows).lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
+        assert_eq!(columns, [9, 9, 9], "every line has every column");
     }
 
     #[test]

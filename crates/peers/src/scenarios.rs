@@ -51,6 +51,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) scratch: &'a Scratch,
     /// How much.
     pub(crate) effort: Effort,
+    /// A part of the names of the scenarios wanted; all of them if it is empty.
+    pub(crate) only: String,
     /// What was found.
     pub(crate) rows: Vec<Row>,
     /// The picture's columns.
@@ -65,9 +67,19 @@ impl Bench<'_> {
     /// Everything, in order.
     pub(crate) async fn run(&mut self) -> Result<()> {
         self.one_node().await?;
-        self.three_nodes().await?;
-        self.nodes_column();
-        self.held_claims()
+        if self.wants(&hand_over_of(3)) || CONNECTIONS.iter().any(|count| self.wants(&cycle_of(3, *count))) {
+            self.three_nodes().await?;
+        }
+        if self.only.is_empty() {
+            self.nodes_column();
+            self.held_claims()?;
+        }
+        Ok(())
+    }
+
+    /// Whether this scenario was asked for.
+    fn wants(&self, scenario: &str) -> bool {
+        scenario.contains(&self.only)
     }
 
     async fn start(&mut self, kinds: &[Kind], nodes: usize) -> Result<Vec<System>> {
@@ -96,13 +108,14 @@ impl Bench<'_> {
             Way::PostgresAdvisory,
         ];
         for clients in CONNECTIONS {
-            let scenario = format!("cycle, 1 node, {clients} connections");
-            self.turns(&scenario, &systems, &ways, clients, Work::Cycle).await;
+            self.turns(&cycle_of(1, clients), &systems, &ways, clients, Work::Cycle).await;
         }
         let queues = [Way::Leasehold, Way::EtcdLock, Way::ZooKeeperLock, Way::PostgresAdvisory];
-        let scenario = format!("hand-over, 1 node, {WAITERS} waiters");
-        self.turns(&scenario, &systems, &queues, WAITERS + 1, Work::HandOver).await;
+        self.turns(&hand_over_of(1), &systems, &queues, WAITERS + 1, Work::HandOver).await;
         self.renewals(&systems).await;
+        if !self.only.is_empty() {
+            return Ok(());
+        }
         let cycles =
             [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdTxn), ("ZooKeeper", Way::ZooKeeperNode)];
         self.column("connections, 1 node", "cycles", &systems, &cycles, &[1, 8, 64, 256, 1024], Work::Cycle)
@@ -118,17 +131,18 @@ impl Bench<'_> {
         let systems = self.start(&[Kind::Leasehold, Kind::Etcd, Kind::ZooKeeper], 3).await?;
         let ways = [Way::Leasehold, Way::EtcdTxn, Way::EtcdLock, Way::ZooKeeperNode, Way::ZooKeeperLock];
         for clients in CONNECTIONS {
-            let scenario = format!("cycle, 3 nodes, {clients} connections");
-            self.turns(&scenario, &systems, &ways, clients, Work::Cycle).await;
+            self.turns(&cycle_of(3, clients), &systems, &ways, clients, Work::Cycle).await;
         }
         let queues = [Way::Leasehold, Way::EtcdLock, Way::ZooKeeperLock];
-        let scenario = format!("hand-over, 3 nodes, {WAITERS} waiters");
-        self.turns(&scenario, &systems, &queues, WAITERS + 1, Work::HandOver).await;
+        self.turns(&hand_over_of(3), &systems, &queues, WAITERS + 1, Work::HandOver).await;
         Ok(())
     }
 
     /// All ways in turn, as often as there are turns.
     async fn turns(&mut self, scenario: &str, systems: &[System], ways: &[Way], clients: usize, work: Work) {
+        if !self.wants(scenario) {
+            return;
+        }
         let first = self.rows.len();
         let measure = if matches!(work, Work::Cycle) { Measure::Rate } else { Measure::P99 };
         for way in ways {
@@ -173,12 +187,15 @@ impl Bench<'_> {
         result.unwrap_or_else(|error| {
             say(&format!("failed: {error:#}"));
             self.failures.push(format!("{error:#}"));
-            Round { per_second: f64::NAN, p50_us: f64::NAN, p99_us: f64::NAN, cpu_us: f64::NAN }
+            Round::FAILED
         })
     }
 
     async fn renewals(&mut self, systems: &[System]) {
         let scenario = format!("renewals, {HELD} held, {} connections", CONNECTIONS[0]);
+        if !self.wants(&scenario) {
+            return;
+        }
         let batched = format!("Leasehold, {RENEWAL_BATCH} claims a request");
         let kinds = [
             (Way::Leasehold, Way::Leasehold.name(), 1, true),
@@ -261,16 +278,13 @@ impl Bench<'_> {
     fn nodes_column(&mut self) {
         let ways = [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdTxn), ("ZooKeeper", Way::ZooKeeperNode)];
         let lines = ways.map(|(name, way)| {
-            let points = [(1.0, "cycle, 1 node, 64"), (3.0, "cycle, 3 nodes, 64")].iter().filter_map(
-                |(x, scenario)| {
-                    let row = self
-                        .rows
-                        .iter()
-                        .find(|row| row.scenario.starts_with(scenario) && row.system == way.name())?;
-                    let p99_ms = row.spread(|round| round.p99_us).median / 1e3;
-                    Some(Point { x: *x, rate: row.spread(|round| round.per_second).median, p99_ms })
-                },
-            );
+            let points = [1, 3].into_iter().filter_map(|nodes| {
+                let scenario = cycle_of(nodes, CONNECTIONS[0]);
+                let row =
+                    self.rows.iter().find(|row| row.scenario == scenario && row.system == way.name())?;
+                let p99_ms = row.spread(|round| round.p99_us).median / 1e3;
+                Some(Point { x: nodes as f64, rate: row.spread(|round| round.per_second).median, p99_ms })
+            });
             (name, points.collect())
         });
         self.columns.push(Column { title: "nodes, 64 connections", unit: "cycles", lines: lines.into() });
@@ -322,6 +336,14 @@ impl Bench<'_> {
         self.columns.push(Column { title: "held claims, 1 node", unit: "renewals", lines });
         Ok(())
     }
+}
+
+fn cycle_of(nodes: usize, clients: usize) -> String {
+    format!("cycle, {nodes} node{}, {clients} connections", if nodes == 1 { "" } else { "s" })
+}
+
+fn hand_over_of(nodes: usize) -> String {
+    format!("hand-over, {nodes} node{}, {WAITERS} waiters", if nodes == 1 { "" } else { "s" })
 }
 
 fn find(systems: &[System], way: Way) -> Result<&System> {
