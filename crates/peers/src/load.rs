@@ -5,15 +5,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use futures_util::stream::{FuturesUnordered, TryStreamExt};
-use tokio::time::{sleep_until, timeout};
+use anyhow::{Context, Result, ensure};
 
 use crate::clients::{Client, Way};
 use crate::process::{cpu_between, cpu_times, own_cpu_time};
+use crate::reactor::{Crew, Reactor};
 
 /// Clients that connect at the same time; more overflow the shortest backlogs.
 const CONNECTING_MAX: usize = 64;
@@ -69,35 +69,46 @@ pub(crate) struct Target<'a> {
     pub(crate) may_queue: bool,
 }
 
-/// A name of 34 bytes that nobody used before.
-pub(crate) fn fresh_name() -> String {
+/// Makes `name` one of 34 bytes that nobody used before.
+pub(crate) fn fresh_name(name: &mut String) {
+    /// The number of this process is asked for once: it is a system call.
+    static PREFIX: LazyLock<String> = LazyLock::new(|| format!("bench/{:010x}/0", std::process::id()));
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    format!("bench/{:010x}/{:017x}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    name.clear();
+    name.push_str(&PREFIX);
+    for shift in (0..64).step_by(4).rev() {
+        name.push(char::from(b"0123456789abcdef"[(number >> shift) as usize & 15]));
+    }
+}
+
+/// The same, where there is no name yet.
+pub(crate) fn new_name() -> String {
+    let mut name = String::with_capacity(34);
+    fresh_name(&mut name);
+    name
 }
 
 /// Acquire and release, on names of one's own.
-pub(crate) async fn cycle(target: Target<'_>) -> Result<Round> {
-    let clients = connect(target, None).await?;
-    run(target, clients, async |client: &mut Client, name: &mut String, latency: &Latency| {
-        // The recipe's parent node stays; every other way takes a fresh name.
-        if target.way != Way::ZooKeeperLock {
-            *name = fresh_name();
+pub(crate) fn cycle(target: Target<'_>) -> Result<Round> {
+    // The recipe's parent node stays; every other way takes a fresh name.
+    let is_name_kept = target.way == Way::ZooKeeperLock;
+    run(target, None, async |client: &mut Client, name: &mut String, now: Instant, latency: &Latency| {
+        if !is_name_kept {
+            fresh_name(name);
         }
-        let start = Instant::now();
         client.acquire(name, false).await?;
-        latency.take(start);
+        latency.take(now);
         client.release().await
     })
-    .await
 }
 
 /// One name for all: each holder releases at once and queues again. A hand-over lasts from the release being
 /// sent until the next holder has its answer.
-pub(crate) async fn hand_over(target: Target<'_>) -> Result<Round> {
-    let clients = connect(target, Some(fresh_name())).await?;
+pub(crate) fn hand_over(target: Target<'_>) -> Result<Round> {
     let released: Cell<Option<Instant>> = Cell::default();
-    run(target, clients, async |client: &mut Client, name: &mut String, latency: &Latency| {
-        let asked = Instant::now();
+    let name = Some(new_name());
+    run(target, name, async |client: &mut Client, name: &mut String, asked: Instant, latency: &Latency| {
         client.acquire(name, true).await?;
         // Asked after the release: it was free, nobody handed anything over.
         if let Some(at) = released.take().filter(|at| asked < *at) {
@@ -106,23 +117,22 @@ pub(crate) async fn hand_over(target: Target<'_>) -> Result<Round> {
         released.set(Some(Instant::now()));
         client.release().await
     })
-    .await
 }
 
 /// Renews `ids` round and round, `batch` of them a request.
-pub(crate) async fn renew(target: Target<'_>, ids: &[String], batch: usize) -> Result<Round> {
-    let clients = connect(target, None).await?;
+pub(crate) fn renew(target: Target<'_>, ids: &[String], batch: usize) -> Result<Round> {
     let next = Cell::new(0);
-    let mut round =
-        run(target, clients, async |client: &mut Client, _name: &mut String, latency: &Latency| {
+    let mut round = run(
+        target,
+        None,
+        async |client: &mut Client, _name: &mut String, now: Instant, latency: &Latency| {
             let at = next.get();
             next.set(if at + 2 * batch > ids.len() { 0 } else { at + batch });
-            let start = Instant::now();
             client.renew(&ids[at..at + batch]).await?;
-            latency.take(start);
+            latency.take(now);
             Ok(())
-        })
-        .await?;
+        },
+    )?;
     round.per_second *= batch as f64;
     round.cpu_us /= batch as f64;
     round.client_cpu_us /= batch as f64;
@@ -130,20 +140,23 @@ pub(crate) async fn renew(target: Target<'_>, ids: &[String], batch: usize) -> R
 }
 
 /// Takes `count` leases, claims or keys, and returns what renews them.
-pub(crate) async fn fill(target: Target<'_>, count: usize) -> Result<Vec<String>> {
+pub(crate) fn fill(target: Target<'_>, count: usize) -> Result<Vec<String>> {
     let target = Target { clients: FILLERS.min(count), ..target };
+    let reactor = Reactor::new()?;
     let left = Cell::new(count);
     let ids = RefCell::new(Vec::with_capacity(count));
     let (left, ids) = (&left, &ids);
-    all(connect(target, None).await?.into_iter().map(async |(mut client, _)| {
+    let work = connect(target, None, &reactor)?.into_iter().map(async |(mut client, mut name)| {
         while left.get() > 0 {
             left.set(left.get() - 1);
-            let id = client.hold(&fresh_name()).await?;
+            fresh_name(&mut name);
+            let id = client.hold(&name).await?;
             ids.borrow_mut().push(id);
         }
         Ok(())
-    }))
-    .await?;
+    });
+    let all = reactor.run(&mut Crew::new(0, work), Instant::now() + GRACE)?;
+    ensure!(all, "{}: filling takes too long", target.way.name());
     Ok(ids.take())
 }
 
@@ -164,66 +177,68 @@ impl Latency {
 }
 
 /// Connects all clients of a round, and prepares each one's name: one for all, or one each.
-async fn connect(target: Target<'_>, shared: Option<String>) -> Result<Vec<(Client, String)>> {
+fn connect(target: Target<'_>, shared: Option<&String>, reactor: &Reactor) -> Result<Vec<(Client, String)>> {
     let mut clients = Vec::with_capacity(target.clients);
     while clients.len() < target.clients {
-        let count = CONNECTING_MAX.min(target.clients - clients.len());
-        let some: FuturesUnordered<_> = (0..count)
-            .map(|_| async {
-                let mut client = Client::connect(target.way, target.addr).await?;
-                let name = shared.clone().unwrap_or_else(fresh_name);
+        let first = clients.len();
+        let count = CONNECTING_MAX.min(target.clients - first);
+        let mut some = Crew::new(
+            first,
+            (first..first + count).map(async |number| {
+                let mut client = Client::connect(target.way, target.addr, reactor.seat(number)).await?;
+                let name = shared.cloned().unwrap_or_else(new_name);
                 client.prepare(&name).await?;
-                anyhow::Ok((client, name))
-            })
-            .collect();
-        let some: Vec<_> =
-            timeout(GRACE, some.try_collect()).await.context("connecting takes too long")??;
-        clients.extend(some);
+                Ok((number, client, name))
+            }),
+        );
+        ensure!(reactor.run(&mut some, Instant::now() + GRACE)?, "connecting takes too long");
+        // Each goes on where its socket is registered, whoever was ready first.
+        some.done.sort_by_key(|(number, ..)| *number);
+        clients.extend(some.done.into_iter().map(|(_, client, name)| (client, name)));
     }
     Ok(clients)
 }
 
-/// Waits for all, or for the first that fails.
-async fn all<T>(futures: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
-    futures.collect::<FuturesUnordered<_>>().try_collect().await
+/// Repeats `step` on every client until the time is over.
+fn run<F>(target: Target<'_>, shared: Option<String>, step: F) -> Result<Round>
+where
+    F: AsyncFn(&mut Client, &mut String, Instant, &Latency) -> Result<()>,
+{
+    work(target, shared.as_ref(), &step)
+        .with_context(|| format!("{} with {} clients", target.way.name(), target.clients))
 }
 
-/// Repeats `step` on every client until the time is over.
-async fn run<F>(target: Target<'_>, clients: Vec<(Client, String)>, step: F) -> Result<Round>
+fn work<F>(target: Target<'_>, shared: Option<&String>, step: &F) -> Result<Round>
 where
-    F: AsyncFn(&mut Client, &mut String, &Latency) -> Result<()>,
+    F: AsyncFn(&mut Client, &mut String, Instant, &Latency) -> Result<()>,
 {
+    let reactor = Reactor::new()?;
+    let clients = connect(target, shared, &reactor)?;
     let from = Instant::now() + target.warmup;
     let until = from + target.length;
     let latency = Latency { from, until, samples_us: RefCell::new(Vec::with_capacity(1 << 18)) };
-    let loops = all(clients.into_iter().map(async |(mut client, mut name)| {
-        while Instant::now() < until {
-            step(&mut client, &mut name, &latency).await?;
+    let latency = &latency;
+    let loops = clients.into_iter().map(async |(mut client, mut name)| {
+        loop {
+            let now = Instant::now();
+            if now >= until {
+                // Hanging up comes last: PostgreSQL's processes go with their connections, and their time with them.
+                return Ok(client);
+            }
+            step(&mut client, &mut name, now, latency).await?;
         }
-        // Hanging up comes last: PostgreSQL's processes go with their connections, and their time with them.
-        Ok(client)
-    }));
-    let processor = async {
-        sleep_until(from.into()).await;
-        let before = (cpu_times(target.pids), own_cpu_time());
-        sleep_until(until.into()).await;
-        let client = own_cpu_time().saturating_sub(before.1);
-        Used { system: cpu_between(&before.0, &cpu_times(target.pids)), client }
-    };
-    // Those who still queue when the time is over are waited for a little, and then hang up.
-    let end = target.warmup + target.length + DRAIN;
-    let loops = async {
-        match timeout(end, tokio::task::unconstrained(loops)).await {
-            Ok(result) => result,
-            // Queueing is what most of them do in a hand-over; everywhere else it is an answer that never came.
-            Err(_) if target.may_queue => Ok(Vec::new()),
-            Err(_) => Err(anyhow!("some requests were not answered within {DRAIN:?}")),
-        }
-    };
-    let (result, cpu) = tokio::join!(loops, processor);
-    let _connected =
-        result.with_context(|| format!("{} with {} clients", target.way.name(), target.clients))?;
-    Ok(summary(latency.samples_us.into_inner(), target.length, &cpu))
+    });
+    let mut crew = Crew::new(0, loops);
+    reactor.run(&mut crew, from)?;
+    let before = (cpu_times(target.pids), own_cpu_time());
+    reactor.run(&mut crew, until)?;
+    let client = own_cpu_time().saturating_sub(before.1);
+    let used = Used { system: cpu_between(&before.0, &cpu_times(target.pids)), client };
+    // Queueing is what most of them do in a hand-over; everywhere else it is an answer that never came.
+    let all = reactor.run(&mut crew, until + DRAIN)?;
+    ensure!(all || target.may_queue, "some requests were not answered within {DRAIN:?}");
+    drop(crew);
+    Ok(summary(latency.samples_us.take(), target.length, &used))
 }
 
 /// Processor time used while it was measured.
@@ -266,7 +281,10 @@ mod tests {
 
     #[test]
     fn names_are_fresh_and_34_bytes_long() {
-        assert_eq!(fresh_name().len(), 34);
-        assert_ne!(fresh_name(), fresh_name());
+        let mut name = new_name();
+        let first = name.clone();
+        fresh_name(&mut name);
+        assert_eq!((first.len(), name.len()), (34, 34));
+        assert!(first < name, "{first} {name}");
     }
 }

@@ -5,22 +5,26 @@
 //! Never: part of the product: this binary is not installed, and the product's knows nothing of it.
 //!
 //! The road: `systems.rs` starts everybody, `scenarios.rs` lets them take turns, `load.rs` drives one of them through
-//! one round with `clients/`, `report.rs` and `curve.rs` tell what came of it.
+//! one round with `clients/` on the loop of `reactor.rs`, `report.rs` and `curve.rs` tell what came of it.
 
 mod clients;
 mod curve;
 mod load;
 mod process;
+mod reactor;
 mod report;
 mod scenarios;
 mod systems;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::process::Scratch;
 use crate::scenarios::{Bench, Effort};
@@ -37,17 +41,35 @@ fn main() -> Result<()> {
             "usage: leasehold-peers LEASEHOLD-BINARY DATA-DIRECTORY PICTURE.svg; `make bench-peers` knows them"
         );
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        tokio::select! {
-            result = compare(&leasehold, &dir, &picture) => result,
-            // Leaving this way drops, and with that ends, every process that was started.
-            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        }
-    })
+    watch_for_interrupt()?;
+    compare(&leasehold, &dir, &picture)
 }
 
-async fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
+/// Whether somebody wants this to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether to end as soon as possible, by an error: that drops, and with it ends, every process that was started.
+fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// From here on Ctrl-C and SIGTERM are remembered, and nothing else happens at once.
+fn watch_for_interrupt() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _guard = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        });
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
     let leasehold = leasehold.canonicalize().with_context(|| format!("no binary {}", leasehold.display()))?;
     let limit = getrlimit(Resource::Nofile);
     // If it is refused, opening connections fails with a message of its own.
@@ -66,7 +88,7 @@ async fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
         held: Vec::new(),
         failures: Vec::new(),
     };
-    bench.run().await?;
+    bench.run()?;
 
     let machine = machine();
     let disk = format!("fdatasync p50 {sync_p50_us:.0} us, p99 {sync_p99_us:.0} us");
@@ -172,10 +194,11 @@ fn held_table(held: &[serde_json::Value]) -> String {
     out
 }
 
-/// Progress, for whoever watches.
+/// Progress, for whoever watches, with the seconds since the first word.
 #[expect(clippy::print_stderr, reason = "this is a program for the terminal")]
 fn say(text: &str) {
-    eprintln!("{text}");
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    eprintln!("{:>4} s  {text}", START.elapsed().as_secs());
 }
 
 /// The result.

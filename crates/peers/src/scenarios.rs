@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::clients::Way;
@@ -65,10 +65,10 @@ pub(crate) struct Bench<'a> {
 
 impl Bench<'_> {
     /// Everything, in order.
-    pub(crate) async fn run(&mut self) -> Result<()> {
-        self.one_node().await?;
+    pub(crate) fn run(&mut self) -> Result<()> {
+        self.one_node()?;
         if self.wants(&hand_over_of(3)) || CONNECTIONS.iter().any(|count| self.wants(&cycle_of(3, *count))) {
-            self.three_nodes().await?;
+            self.three_nodes()?;
         }
         if self.only.is_empty() {
             self.nodes_column();
@@ -82,18 +82,18 @@ impl Bench<'_> {
         scenario.contains(&self.only)
     }
 
-    async fn start(&mut self, kinds: &[Kind], nodes: usize) -> Result<Vec<System>> {
+    fn start(&mut self, kinds: &[Kind], nodes: usize) -> Result<Vec<System>> {
         let mut systems = Vec::new();
         for kind in kinds {
             say(&format!("starting {} ({nodes})", kind.name()));
-            systems.push(System::start(*kind, nodes, self.leasehold, self.scratch).await?);
+            systems.push(System::start(*kind, nodes, self.leasehold, self.scratch)?);
         }
         Ok(systems)
     }
 
-    async fn one_node(&mut self) -> Result<()> {
+    fn one_node(&mut self) -> Result<()> {
         use Kind::{Ceiling, Etcd, Leasehold, Postgres, Redis, ZooKeeper};
-        let systems = self.start(&[Leasehold, Ceiling, Etcd, Redis, ZooKeeper, Postgres], 1).await?;
+        let systems = self.start(&[Leasehold, Ceiling, Etcd, Redis, ZooKeeper, Postgres], 1)?;
         let ways = [
             Way::Leasehold,
             Way::Ceiling,
@@ -108,40 +108,43 @@ impl Bench<'_> {
             Way::PostgresAdvisory,
         ];
         for clients in CONNECTIONS {
-            self.turns(&cycle_of(1, clients), &systems, &ways, clients, Work::Cycle).await;
+            self.turns(&cycle_of(1, clients), &systems, &ways, clients, Work::Cycle)?;
         }
         let queues = [Way::Leasehold, Way::EtcdLock, Way::ZooKeeperLock, Way::PostgresAdvisory];
-        self.turns(&hand_over_of(1), &systems, &queues, WAITERS + 1, Work::HandOver).await;
-        self.renewals(&systems).await;
+        self.turns(&hand_over_of(1), &systems, &queues, WAITERS + 1, Work::HandOver)?;
+        self.renewals(&systems)?;
         if !self.only.is_empty() {
             return Ok(());
         }
         let cycles =
             [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdTxn), ("ZooKeeper", Way::ZooKeeperNode)];
-        self.column("connections, 1 node", "cycles", &systems, &cycles, &[1, 8, 64, 256, 1024], Work::Cycle)
-            .await;
+        self.column("connections, 1 node", "cycles", &systems, &cycles, &[1, 8, 64, 256, 1024], Work::Cycle)?;
         let queues =
             [("Leasehold", Way::Leasehold), ("etcd", Way::EtcdLock), ("ZooKeeper", Way::ZooKeeperLock)];
         self.column("waiters, 1 node", "hand-overs", &systems, &queues, &[1, 10, 100, 400], Work::HandOver)
-            .await;
-        Ok(())
     }
 
-    async fn three_nodes(&mut self) -> Result<()> {
-        let systems = self.start(&[Kind::Leasehold, Kind::Etcd, Kind::ZooKeeper], 3).await?;
+    fn three_nodes(&mut self) -> Result<()> {
+        let systems = self.start(&[Kind::Leasehold, Kind::Etcd, Kind::ZooKeeper], 3)?;
         let ways = [Way::Leasehold, Way::EtcdTxn, Way::EtcdLock, Way::ZooKeeperNode, Way::ZooKeeperLock];
         for clients in CONNECTIONS {
-            self.turns(&cycle_of(3, clients), &systems, &ways, clients, Work::Cycle).await;
+            self.turns(&cycle_of(3, clients), &systems, &ways, clients, Work::Cycle)?;
         }
         let queues = [Way::Leasehold, Way::EtcdLock, Way::ZooKeeperLock];
-        self.turns(&hand_over_of(3), &systems, &queues, WAITERS + 1, Work::HandOver).await;
-        Ok(())
+        self.turns(&hand_over_of(3), &systems, &queues, WAITERS + 1, Work::HandOver)
     }
 
     /// All ways in turn, as often as there are turns.
-    async fn turns(&mut self, scenario: &str, systems: &[System], ways: &[Way], clients: usize, work: Work) {
+    fn turns(
+        &mut self,
+        scenario: &str,
+        systems: &[System],
+        ways: &[Way],
+        clients: usize,
+        work: Work,
+    ) -> Result<()> {
         if !self.wants(scenario) {
-            return;
+            return Ok(());
         }
         let first = self.rows.len();
         let measure = if matches!(work, Work::Cycle) { Measure::Rate } else { Measure::P99 };
@@ -154,27 +157,33 @@ impl Bench<'_> {
                 is_ours: *way == Way::Leasehold,
             });
         }
-        for turn in 0..self.effort.turns {
-            say(&format!("{scenario}: turn {} of {}", turn + 1, self.effort.turns));
+        for turn in 1..=self.effort.turns {
             for (at, way) in ways.iter().enumerate() {
-                let round = self.round(systems, *way, clients, work).await;
+                let what = format!("{scenario}: turn {turn} of {}: {}", self.effort.turns, way.name());
+                let round = self.round(&what, systems, *way, clients, work)?;
                 self.rows[first + at].rounds.push(round);
             }
         }
+        Ok(())
     }
 
-    async fn round(&mut self, systems: &[System], way: Way, clients: usize, work: Work) -> Round {
-        let result = async {
-            let system = find(systems, way)?;
+    fn round(
+        &mut self,
+        what: &str,
+        systems: &[System],
+        way: Way,
+        clients: usize,
+        work: Work,
+    ) -> Result<Round> {
+        let result = find(systems, way).and_then(|system| {
             let pids = system.pids();
             let target = self.target(system, way, clients, &pids);
             match work {
-                Work::Cycle => load::cycle(target).await,
-                Work::HandOver => load::hand_over(Target { may_queue: true, ..target }).await,
+                Work::Cycle => load::cycle(target),
+                Work::HandOver => load::hand_over(Target { may_queue: true, ..target }),
             }
-        }
-        .await;
-        self.kept(result)
+        });
+        self.kept(what, result)
     }
 
     fn target<'a>(&self, system: &System, way: Way, clients: usize, pids: &'a [u32]) -> Target<'a> {
@@ -182,19 +191,26 @@ impl Bench<'_> {
         Target { way, addr: system.addr, pids, clients, warmup, length, may_queue: false }
     }
 
-    /// A failed round counts as none, and is told of at the end.
-    fn kept(&mut self, result: Result<Round>) -> Round {
-        result.unwrap_or_else(|error| {
-            say(&format!("failed: {error:#}"));
-            self.failures.push(format!("{error:#}"));
-            Round::FAILED
+    /// Tells what a round found. A failed one counts as none, and is told of once more at the end.
+    fn kept(&mut self, what: &str, result: Result<Round>) -> Result<Round> {
+        ensure!(!crate::is_interrupted(), "interrupted");
+        Ok(match result {
+            Ok(round) => {
+                say(&format!("{what}: {:.0}/s, p99 {:.2} ms", round.per_second, round.p99_us / 1e3));
+                round
+            }
+            Err(error) => {
+                say(&format!("{what}: failed: {error:#}"));
+                self.failures.push(format!("{what}: {error:#}"));
+                Round::FAILED
+            }
         })
     }
 
-    async fn renewals(&mut self, systems: &[System]) {
+    fn renewals(&mut self, systems: &[System]) -> Result<()> {
         let scenario = format!("renewals, {HELD} held, {} connections", CONNECTIONS[0]);
         if !self.wants(&scenario) {
-            return;
+            return Ok(());
         }
         let batched = format!("Leasehold, {RENEWAL_BATCH} claims a request");
         let kinds = [
@@ -207,12 +223,10 @@ impl Bench<'_> {
         let mut ready = Vec::new();
         for (way, name, batch, is_ours) in kinds {
             say(&format!("{scenario}: {name}: filling"));
-            let filled = async {
-                let system = find(systems, way)?;
-                load::fill(self.target(system, way, CONNECTIONS[0], &[]), HELD).await
-            };
-            match filled.await {
-                Ok(ids) => ready.push((way, batch, ids)),
+            let filled = find(systems, way)
+                .and_then(|system| load::fill(self.target(system, way, CONNECTIONS[0], &[]), HELD));
+            match filled {
+                Ok(ids) => ready.push((way, name, batch, ids)),
                 Err(error) => {
                     self.failures.push(format!("{name}: {error:#}"));
                     continue;
@@ -222,20 +236,19 @@ impl Bench<'_> {
             self.rows.push(Row { scenario, system, measure: Measure::Rate, rounds: Vec::new(), is_ours });
         }
         let first = self.rows.len() - ready.len();
-        for _ in 0..self.effort.turns {
-            for (at, (way, batch, ids)) in ready.iter().enumerate() {
-                let round = async {
-                    let system = find(systems, *way)?;
+        for turn in 1..=self.effort.turns {
+            for (at, (way, name, batch, ids)) in ready.iter().enumerate() {
+                let what = format!("{scenario}: turn {turn} of {}: {name}", self.effort.turns);
+                let round = find(systems, *way).and_then(|system| {
                     let pids = system.pids();
-                    let target = self.target(system, *way, CONNECTIONS[0], &pids);
-                    load::renew(target, ids, *batch).await
-                }
-                .await;
-                let round = self.kept(round);
+                    load::renew(self.target(system, *way, CONNECTIONS[0], &pids), ids, *batch)
+                });
+                let round = self.kept(&what, round)?;
                 self.rows[first + at].rounds.push(round);
             }
         }
         self.compare_batches(first);
+        Ok(())
     }
 
     /// The same rounds once more, the many in one request against everybody's one by one.
@@ -253,7 +266,7 @@ impl Bench<'_> {
         self.rows.extend(again);
     }
 
-    async fn column(
+    fn column(
         &mut self,
         title: &'static str,
         unit: &'static str,
@@ -261,17 +274,18 @@ impl Bench<'_> {
         ways: &[(&'static str, Way)],
         steps: &[usize],
         work: Work,
-    ) {
+    ) -> Result<()> {
         let mut lines: Vec<(&'static str, Vec<Point>)> = ways.iter().map(|way| (way.0, Vec::new())).collect();
         for step in steps {
-            say(&format!("curve: {step} {title}"));
             for (line, (_, way)) in lines.iter_mut().zip(ways) {
                 let clients = step + usize::from(matches!(work, Work::HandOver));
-                let round = self.round(systems, *way, clients, work).await;
+                let what = format!("curve: {step} {title}: {}", way.name());
+                let round = self.round(&what, systems, *way, clients, work)?;
                 line.1.push(Point { x: *step as f64, rate: round.per_second, p99_ms: round.p99_us / 1e3 });
             }
         }
         self.columns.push(Column { title, unit, lines });
+        Ok(())
     }
 
     /// Of what was measured already: 64 connections on one node and on three.
@@ -294,6 +308,7 @@ impl Bench<'_> {
     fn held_claims(&mut self) -> Result<()> {
         let mut points = Vec::new();
         for count in self.effort.held {
+            ensure!(!crate::is_interrupted(), "interrupted");
             say(&format!("holding {count} claims"));
             let output = std::process::Command::new(self.leasehold)
                 .args([

@@ -5,7 +5,8 @@
 //!        what makes Redis and ZooKeeper as durable as the others.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clients::{Client, Etcd, KEY, Leasehold, Way, ZooKeeper};
-use crate::load::fresh_name;
+use crate::load::new_name;
 use crate::process::{Process, Scratch, free_address};
+use crate::reactor::{Seat, block_on};
 
 /// A virtual machine for Java on a busy computer takes its time.
 const START_WAIT_MAX: Duration = Duration::from_secs(90);
+/// One question whether it answers; a node that is still starting may take a connection and say nothing.
+const ASK_WAIT_MAX: Duration = Duration::from_secs(10);
 const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// Which system.
@@ -127,7 +130,7 @@ pub(crate) struct System {
 
 impl System {
     /// Starts `nodes` nodes and waits until they answer.
-    pub(crate) async fn start(kind: Kind, nodes: usize, leasehold: &Path, scratch: &Scratch) -> Result<Self> {
+    pub(crate) fn start(kind: Kind, nodes: usize, leasehold: &Path, scratch: &Scratch) -> Result<Self> {
         let mut clients = Vec::new();
         let mut peers = Vec::new();
         for _ in 0..nodes {
@@ -144,7 +147,7 @@ impl System {
         let mut system = Self { kind, addr: clients[0], processes };
         let start = Instant::now();
         loop {
-            match system.ready(&clients).await {
+            match system.ready(&clients) {
                 Ok(addr) => system.addr = addr,
                 Err(error) => {
                     let dead = system.processes.iter_mut().position(|process| !process.runs());
@@ -154,7 +157,8 @@ impl System {
                             error.context(format!("{} did not start; it said:\n{words}", kind.name()))
                         );
                     }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    ensure!(!crate::is_interrupted(), "interrupted");
+                    std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
             }
@@ -168,29 +172,37 @@ impl System {
     }
 
     /// The leader's address, once it has locked and unlocked something.
-    async fn ready(&self, nodes: &[SocketAddr]) -> Result<SocketAddr> {
-        let leader = if nodes.len() == 1 { nodes[0] } else { leader(self.kind, nodes).await? };
-        let mut client = Client::connect(self.kind.simple_way(), leader).await?;
-        client.acquire(&fresh_name(), false).await?;
-        client.release().await?;
+    fn ready(&self, nodes: &[SocketAddr]) -> Result<SocketAddr> {
+        let leader = if nodes.len() == 1 { nodes[0] } else { leader(self.kind, nodes)? };
+        block_on(ASK_WAIT_MAX, async |seat| {
+            let mut client = Client::connect(self.kind.simple_way(), leader, seat).await?;
+            client.acquire(&new_name(), false).await?;
+            client.release().await
+        })?;
         Ok(leader)
     }
 }
 
-async fn leader(kind: Kind, nodes: &[SocketAddr]) -> Result<SocketAddr> {
+fn leader(kind: Kind, nodes: &[SocketAddr]) -> Result<SocketAddr> {
     for addr in nodes {
         let leads = match kind {
-            Kind::Etcd => Etcd::connect(*addr, false).await?.leads().await?,
+            Kind::Etcd => {
+                block_on(ASK_WAIT_MAX, async |seat| Etcd::connect(*addr, seat, false).await?.leads().await)?
+            }
             Kind::ZooKeeper => {
-                let mut stream = tokio::net::TcpStream::connect(addr).await?;
-                stream.write_all(b"srvr").await?;
+                let mut stream = TcpStream::connect(addr)?;
+                stream.set_read_timeout(Some(ASK_WAIT_MAX))?;
+                stream.write_all(b"srvr")?;
                 let mut text = String::new();
-                stream.read_to_string(&mut text).await?;
+                stream.read_to_string(&mut text)?;
                 // Also proves that the node takes sessions.
-                text.contains("Mode: leader") && ZooKeeper::connect(*addr).await.is_ok()
+                let session = async |seat: Seat<'_>| ZooKeeper::connect(*addr, seat).await.map(drop);
+                text.contains("Mode: leader") && block_on(ASK_WAIT_MAX, session).is_ok()
             }
             _ => {
-                let status = Leasehold::connect(*addr).await?.get("/v1/cluster").await?;
+                let status = block_on(ASK_WAIT_MAX, async |seat| {
+                    Leasehold::connect(*addr, seat)?.get("/v1/cluster").await
+                })?;
                 let status: serde_json::Value = serde_json::from_str(&status)?;
                 let id = status["leader"].as_u64().context("no leader yet")?;
                 nodes.get(id as usize - 1) == Some(addr)

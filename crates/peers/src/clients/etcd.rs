@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 
 use super::http2::Http2;
+use crate::reactor::Seat;
 
 /// Seconds that a lease lasts: longer than any run, as everywhere here, so that nothing ends by itself.
 const TTL: u64 = 600;
@@ -17,15 +18,19 @@ pub(crate) struct Etcd {
     http: Http2,
     lease: u64,
     key: Vec<u8>,
+    /// The request being put together, and the message inside it.
+    request: Vec<u8>,
+    inner: Vec<u8>,
     /// The stream of keep-alives, once one was sent.
     keep_alive: Option<u32>,
 }
 
 impl Etcd {
     /// Connects and, with `lease`, takes a lease for everything this client locks.
-    pub(crate) async fn connect(addr: SocketAddr, lease: bool) -> Result<Self> {
+    pub(crate) async fn connect(addr: SocketAddr, seat: Seat<'_>, lease: bool) -> Result<Self> {
+        let (http, key) = (Http2::connect(addr, seat)?, Vec::new());
         let mut client =
-            Self { http: Http2::connect(addr).await?, lease: 0, key: Vec::new(), keep_alive: None };
+            Self { http, lease: 0, key, request: Vec::new(), inner: Vec::new(), keep_alive: None };
         if lease {
             client.lease = client.grant().await?;
         }
@@ -34,27 +39,46 @@ impl Etcd {
 
     /// Takes a lease.
     pub(crate) async fn grant(&mut self) -> Result<u64> {
-        let answer = self.http.call("/etcdserverpb.Lease/LeaseGrant", &number(1, TTL)).await?;
-        number_in(&answer, 2).context("a lease without an id")
+        self.request.clear();
+        number(&mut self.request, 1, TTL);
+        let answer = self.http.call("/etcdserverpb.Lease/LeaseGrant", &self.request).await?;
+        number_in(answer, 2).context("a lease without an id")
     }
 
     /// Creates `key` if it does not exist, in one transaction.
     pub(crate) async fn create(&mut self, key: &str) -> Result<()> {
-        let compare = [number(2, 1), bytes(3, key.as_bytes()), number(5, 0)].concat();
-        let put = [bytes(1, key.as_bytes()), bytes(2, b"bench"), number(3, self.lease)].concat();
-        let request = [bytes(1, &compare), bytes(2, &bytes(2, &put))].concat();
-        let answer = self.http.call("/etcdserverpb.KV/Txn", &request).await?;
-        if number_in(&answer, 2) != Some(1) {
+        let (request, inner) = (&mut self.request, &mut self.inner);
+        request.clear();
+        // Compare: created never.
+        inner.clear();
+        number(inner, 2, 1);
+        bytes(inner, 3, key.as_bytes());
+        number(inner, 5, 0);
+        bytes(request, 1, inner);
+        // Then: put.
+        inner.clear();
+        bytes(inner, 1, key.as_bytes());
+        bytes(inner, 2, b"bench");
+        number(inner, 3, self.lease);
+        let put_length = inner.len();
+        request.push(2 << 3 | 2);
+        varint(request, (1 + varint_length(put_length as u64) + put_length) as u64);
+        bytes(request, 2, inner);
+        let answer = self.http.call("/etcdserverpb.KV/Txn", request).await?;
+        if number_in(answer, 2) != Some(1) {
             bail!("etcd: {key} exists already");
         }
-        self.key = key.as_bytes().to_vec();
+        self.key.clear();
+        self.key.extend_from_slice(key.as_bytes());
         Ok(())
     }
 
     /// Deletes the key made last.
     pub(crate) async fn delete(&mut self) -> Result<()> {
-        let answer = self.http.call("/etcdserverpb.KV/DeleteRange", &bytes(1, &self.key)).await?;
-        if number_in(&answer, 2) != Some(1) {
+        self.request.clear();
+        bytes(&mut self.request, 1, &self.key);
+        let answer = self.http.call("/etcdserverpb.KV/DeleteRange", &self.request).await?;
+        if number_in(answer, 2) != Some(1) {
             bail!("etcd: the key to delete was not there");
         }
         Ok(())
@@ -62,15 +86,21 @@ impl Etcd {
 
     /// Locks `name` with the lock service, waiting as long as it takes.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<()> {
-        let request = [bytes(1, name.as_bytes()), number(2, self.lease)].concat();
-        let answer = self.http.call("/v3lockpb.Lock/Lock", &request).await?;
-        self.key = field(&answer, 2).context("a lock without a key")?.1.to_vec();
+        self.request.clear();
+        bytes(&mut self.request, 1, name.as_bytes());
+        number(&mut self.request, 2, self.lease);
+        let answer = self.http.call("/v3lockpb.Lock/Lock", &self.request).await?;
+        self.key.clear();
+        self.key.extend_from_slice(field(answer, 2).context("a lock without a key")?.1);
         Ok(())
     }
 
     /// Unlocks what was locked last.
     pub(crate) async fn unlock(&mut self) -> Result<()> {
-        self.http.call("/v3lockpb.Lock/Unlock", &bytes(1, &self.key)).await.map(drop)
+        self.request.clear();
+        bytes(&mut self.request, 1, &self.key);
+        self.http.call("/v3lockpb.Lock/Unlock", &self.request).await?;
+        Ok(())
     }
 
     /// As a client does that comes and goes: a lease for this one lock.
@@ -81,7 +111,10 @@ impl Etcd {
 
     /// Ends the lease, and the lock with it.
     pub(crate) async fn revoke(&mut self) -> Result<()> {
-        self.http.call("/etcdserverpb.Lease/LeaseRevoke", &number(1, self.lease)).await.map(drop)
+        self.request.clear();
+        number(&mut self.request, 1, self.lease);
+        self.http.call("/etcdserverpb.Lease/LeaseRevoke", &self.request).await?;
+        Ok(())
     }
 
     /// Keeps a lease alive.
@@ -90,8 +123,10 @@ impl Etcd {
             Some(stream) => stream,
             None => *self.keep_alive.insert(self.http.open("/etcdserverpb.Lease/LeaseKeepAlive")),
         };
-        let answer = self.http.exchange(stream, &number(1, lease)).await?;
-        if number_in(&answer, 3).is_none_or(|ttl| ttl == 0) {
+        self.request.clear();
+        number(&mut self.request, 1, lease);
+        let answer = self.http.exchange(stream, &self.request).await?;
+        if number_in(answer, 3).is_none_or(|ttl| ttl == 0) {
             bail!("etcd: lease {lease} is gone");
         }
         Ok(())
@@ -100,8 +135,8 @@ impl Etcd {
     /// Whether this member leads.
     pub(crate) async fn leads(&mut self) -> Result<bool> {
         let answer = self.http.call("/etcdserverpb.Maintenance/Status", &[]).await?;
-        let header = field(&answer, 1).context("a status without a header")?.1;
-        Ok(number_in(header, 2).is_some() && number_in(header, 2) == number_in(&answer, 4))
+        let header = field(answer, 1).context("a status without a header")?.1;
+        Ok(number_in(header, 2).is_some() && number_in(header, 2) == number_in(answer, 4))
     }
 }
 
@@ -113,17 +148,20 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn number(tag: u8, value: u64) -> Vec<u8> {
-    let mut out = vec![tag << 3];
-    varint(&mut out, value);
-    out
+/// How many bytes `varint` takes for `value`.
+fn varint_length(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-fn bytes(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag << 3 | 2];
-    varint(&mut out, value.len() as u64);
+fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
+    out.push(tag << 3);
+    varint(out, value);
+}
+
+fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    out.push(tag << 3 | 2);
+    varint(out, value.len() as u64);
     out.extend_from_slice(value);
-    out
 }
 
 fn read_varint(input: &mut &[u8]) -> Option<u64> {
@@ -162,10 +200,24 @@ mod tests {
 
     #[test]
     fn finds_fields_behind_others() {
-        let message = [bytes(1, &number(2, 300)), number(2, 1), bytes(3, b"key")].concat();
+        let (mut header, mut message) = (Vec::new(), Vec::new());
+        number(&mut header, 2, 300);
+        bytes(&mut message, 1, &header);
+        number(&mut message, 2, 1);
+        bytes(&mut message, 3, b"key");
         assert_eq!(number_in(&message, 2), Some(1));
         assert_eq!(field(&message, 1).and_then(|header| number_in(header.1, 2)), Some(300));
         assert_eq!(field(&message, 3).unwrap().1, b"key");
         assert_eq!(number_in(&message, 4), None);
+    }
+
+    #[test]
+    fn knows_how_long_a_number_gets() {
+        for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            varint(&mut out, value);
+            assert_eq!(varint_length(value), out.len(), "{value}");
+            assert_eq!(read_varint(&mut out.as_slice()), Some(value));
+        }
     }
 }

@@ -8,9 +8,10 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::wire::{Wire, be32};
+use crate::reactor::Seat;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -34,115 +35,143 @@ pub(crate) struct Http2 {
     authority: String,
     /// Header fields in the server's table, oldest first.
     indexed: Vec<(&'static str, String)>,
-    /// Bytes of a message that has not come whole.
-    partial: Vec<u8>,
+    /// The header block being put together.
+    block: Vec<u8>,
+    /// The message of the answer, as far as it has come, with the five bytes in front of it.
+    message: Vec<u8>,
 }
 
 impl Http2 {
     /// Connects.
-    pub(crate) async fn connect(addr: SocketAddr) -> Result<Self> {
-        let mut wire = Wire::connect(addr).await?;
+    pub(crate) fn connect(addr: SocketAddr, seat: Seat<'_>) -> Result<Self> {
+        let mut wire = Wire::connect(addr, seat)?;
         wire.out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        let mut settings = vec![0, 4];
-        settings.extend_from_slice(&WINDOW.to_be_bytes());
-        frame(&mut wire.out, SETTINGS, 0, 0, &settings);
-        frame(&mut wire.out, WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes());
-        let authority = addr.to_string();
-        Ok(Self { wire, stream: 1, authority, indexed: Vec::new(), partial: Vec::new() })
+        frame(&mut wire.out, SETTINGS, 0, 0, &[&[0, 4], &WINDOW.to_be_bytes()]);
+        frame(&mut wire.out, WINDOW_UPDATE, 0, 0, &[&WINDOW.to_be_bytes()]);
+        let (authority, indexed) = (addr.to_string(), Vec::new());
+        Ok(Self { wire, stream: 1, authority, indexed, block: Vec::new(), message: Vec::new() })
     }
 
     /// One call: one message there, one back, and the stream is over.
-    pub(crate) async fn call(&mut self, path: &'static str, message: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) async fn call(&mut self, path: &'static str, message: &[u8]) -> Result<&[u8]> {
         let stream = self.open(path);
         self.send(stream, message, END_STREAM);
         self.wire.flush().await?;
-        let answer = self.receive(stream, path).await?;
+        let mut has_ended = self.receive(stream, path).await?;
         // The trailers; what comes after them belongs to the next call.
-        while !self.one_frame(stream, path).await?.1 {}
-        Ok(answer)
+        while !has_ended {
+            has_ended = self.one_frame(stream, path).await?;
+        }
+        Ok(&self.message[5..])
     }
 
     /// Opens a stream that stays open; returns its number.
     pub(crate) fn open(&mut self, path: &'static str) -> u32 {
         let stream = self.stream;
         self.stream += 2;
-        let mut block = vec![0x83, 0x86]; // :method POST, :scheme http
-        self.field(&mut block, ":path", path);
-        let authority = self.authority.clone();
-        self.field(&mut block, ":authority", &authority);
-        self.field(&mut block, "content-type", "application/grpc");
-        self.field(&mut block, "te", "trailers");
-        frame(&mut self.wire.out, HEADERS, END_HEADERS, stream, &block);
+        self.block.clear();
+        self.block.extend_from_slice(&[0x83, 0x86]); // :method POST, :scheme http
+        let authority = std::mem::take(&mut self.authority);
+        for (name, value) in [
+            (":path", path),
+            (":authority", authority.as_str()),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ] {
+            self.field(name, value);
+        }
+        self.authority = authority;
+        frame(&mut self.wire.out, HEADERS, END_HEADERS, stream, &[&self.block]);
         stream
     }
 
     /// One message there and one back on an open stream.
-    pub(crate) async fn exchange(&mut self, stream: u32, message: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) async fn exchange(&mut self, stream: u32, message: &[u8]) -> Result<&[u8]> {
         self.send(stream, message, 0);
         self.wire.flush().await?;
-        self.receive(stream, "an open stream").await
+        self.receive(stream, "an open stream").await?;
+        Ok(&self.message[5..])
     }
 
     fn send(&mut self, stream: u32, message: &[u8], flags: u8) {
-        let mut data = vec![0];
-        data.extend_from_slice(&(message.len() as u32).to_be_bytes());
-        data.extend_from_slice(message);
-        frame(&mut self.wire.out, DATA, flags, stream, &data);
+        let length = (message.len() as u32).to_be_bytes();
+        frame(&mut self.wire.out, DATA, flags, stream, &[&[0], &length, message]);
     }
 
-    fn field(&mut self, block: &mut Vec<u8>, name: &'static str, value: &str) {
+    fn field(&mut self, name: &'static str, value: &str) {
         if let Some(at) = self.indexed.iter().position(|field| field.0 == name && field.1 == value) {
-            block.push(0x80 | (STATIC_ENTRIES + self.indexed.len() - at) as u8);
+            self.block.push(0x80 | (STATIC_ENTRIES + self.indexed.len() - at) as u8);
             return;
         }
-        block.extend_from_slice(&[0x40, name.len() as u8]);
-        block.extend_from_slice(name.as_bytes());
-        block.push(value.len() as u8);
-        block.extend_from_slice(value.as_bytes());
+        self.block.extend_from_slice(&[0x40, name.len() as u8]);
+        self.block.extend_from_slice(name.as_bytes());
+        self.block.push(value.len() as u8);
+        self.block.extend_from_slice(value.as_bytes());
         self.indexed.push((name, value.to_owned()));
     }
 
-    async fn receive(&mut self, stream: u32, path: &str) -> Result<Vec<u8>> {
-        self.partial.clear();
+    /// Waits for a whole message; returns whether the stream is over with it.
+    async fn receive(&mut self, stream: u32, path: &str) -> Result<bool> {
+        self.message.clear();
         loop {
-            let (data, ended) = self.one_frame(stream, path).await?;
-            self.partial.extend_from_slice(&data);
-            if self.partial.len() >= 5 && self.partial.len() >= 5 + be32(&self.partial, 1) as usize {
-                return Ok(self.partial[5..].to_vec());
+            let has_ended = self.one_frame(stream, path).await?;
+            if self.message.len() >= 5 && self.message.len() >= 5 + be32(&self.message, 1) as usize {
+                return Ok(has_ended);
             }
-            if ended {
+            if has_ended {
                 bail!("{path} failed: an answer without a message");
             }
         }
     }
 
-    /// Reads one frame; returns what it brings for `stream` and whether the stream is over.
-    async fn one_frame(&mut self, stream: u32, path: &str) -> Result<(Vec<u8>, bool)> {
+    /// Reads one frame, keeps what it brings for `stream`, and returns whether the stream is over.
+    async fn one_frame(&mut self, stream: u32, path: &str) -> Result<bool> {
         self.wire.need(9).await?;
-        let length = (be32(&self.wire.input, 0) >> 8) as usize;
-        let (kind, flags) = (self.wire.input[3], self.wire.input[4]);
-        let id = be32(&self.wire.input, 5) & 0x7fff_ffff;
-        self.wire.need(9 + length).await?;
-        let body = self.wire.input[9..9 + length].to_vec();
-        self.wire.take(9 + length);
+        let whole = 9 + (be32(self.wire.input(), 0) >> 8) as usize;
+        self.wire.need(whole).await?;
+        let input = self.wire.input();
+        let (kind, flags, id) = (input[3], input[4], be32(input, 5) & 0x7fff_ffff);
+        let mut has_ended = false;
         match kind {
-            DATA if id == stream => return Ok((body, flags & END_STREAM != 0)),
-            HEADERS if id == stream => return Ok((Vec::new(), flags & END_STREAM != 0)),
-            SETTINGS | PING if flags & ACK == 0 => {
-                let echo: &[u8] = if kind == PING { &body } else { &[] };
-                frame(&mut self.wire.out, kind, ACK, 0, echo);
+            DATA if id == stream => {
+                self.message.extend_from_slice(&input[9..whole]);
+                has_ended = flags & END_STREAM != 0;
+            }
+            HEADERS if id == stream => has_ended = flags & END_STREAM != 0,
+            SETTINGS if flags & ACK == 0 => {
+                frame(&mut self.wire.out, SETTINGS, ACK, 0, &[]);
                 self.wire.flush().await?;
+            }
+            // The server only measures with it, so the answer can wait for the next request and costs nobody a packet.
+            PING if flags & ACK == 0 => {
+                let mut echo = [0; 8];
+                echo.copy_from_slice(input.get(9..17).context("a short ping")?);
+                frame(&mut self.wire.out, PING, ACK, 0, &[&echo]);
             }
             RST_STREAM | GOAWAY => bail!("{path}: the server ended the stream or the connection"),
             _ => {}
         }
-        Ok((Vec::new(), false))
+        self.wire.take(whole);
+        Ok(has_ended)
     }
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, body: &[u8]) {
-    out.extend_from_slice(&(body.len() as u32).to_be_bytes()[1..]);
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, body: &[&[u8]]) {
+    let length = body.iter().map(|piece| piece.len()).sum::<usize>();
+    out.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
     out.extend_from_slice(&[kind, flags]);
     out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(body);
+    body.iter().for_each(|piece| out.extend_from_slice(piece));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_count_their_pieces() {
+        let mut out = Vec::new();
+        frame(&mut out, DATA, END_STREAM, 3, &[&[0], &[1, 2]]);
+        assert_eq!(out, [0, 0, 3, DATA, END_STREAM, 0, 0, 0, 3, 0, 1, 2]);
+    }
 }

@@ -17,7 +17,10 @@ use anyhow::{Result, bail};
 
 pub(crate) use self::etcd::Etcd;
 pub(crate) use self::leasehold::{KEY, Leasehold};
+#[cfg(test)]
+pub(crate) use self::wire::Wire;
 pub(crate) use self::zookeeper::ZooKeeper;
+use crate::reactor::Seat;
 
 /// A system, and which of its roads to a lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,16 +84,18 @@ pub(crate) enum Client {
 
 impl Client {
     /// Connects.
-    pub(crate) async fn connect(way: Way, addr: SocketAddr) -> Result<Self> {
+    pub(crate) async fn connect(way: Way, addr: SocketAddr, seat: Seat<'_>) -> Result<Self> {
         Ok(match way {
-            Way::Leasehold | Way::Ceiling => Self::Leasehold(Leasehold::connect(addr).await?),
-            Way::EtcdTxn | Way::EtcdLock => Self::Etcd(Etcd::connect(addr, true).await?, way),
-            Way::EtcdLease => Self::Etcd(Etcd::connect(addr, false).await?, way),
-            Way::RedisSet => Self::Redis(redis::Redis::connect(addr, false).await?),
-            Way::RedisLock => Self::Redis(redis::Redis::connect(addr, true).await?),
-            Way::ZooKeeperNode | Way::ZooKeeperLock => Self::ZooKeeper(ZooKeeper::connect(addr).await?, way),
-            Way::PostgresRow => Self::Postgres(postgres::Postgres::connect(addr, false).await?),
-            Way::PostgresAdvisory => Self::Postgres(postgres::Postgres::connect(addr, true).await?),
+            Way::Leasehold | Way::Ceiling => Self::Leasehold(Leasehold::connect(addr, seat)?),
+            Way::EtcdTxn | Way::EtcdLock => Self::Etcd(Etcd::connect(addr, seat, true).await?, way),
+            Way::EtcdLease => Self::Etcd(Etcd::connect(addr, seat, false).await?, way),
+            Way::RedisSet => Self::Redis(redis::Redis::connect(addr, seat, false).await?),
+            Way::RedisLock => Self::Redis(redis::Redis::connect(addr, seat, true).await?),
+            Way::ZooKeeperNode | Way::ZooKeeperLock => {
+                Self::ZooKeeper(ZooKeeper::connect(addr, seat).await?, way)
+            }
+            Way::PostgresRow => Self::Postgres(postgres::Postgres::connect(addr, seat, false).await?),
+            Way::PostgresAdvisory => Self::Postgres(postgres::Postgres::connect(addr, seat, true).await?),
         })
     }
 
@@ -160,5 +165,8 @@ impl Client {
 
 /// A name as a path of ZooKeeper's, directly below the root.
 fn node(name: &str) -> String {
-    format!("/{}", name.replace('/', "-"))
+    let mut path = String::with_capacity(1 + name.len());
+    path.push('/');
+    path.extend(name.chars().map(|letter| if letter == '/' { '-' } else { letter }));
+    path
 }

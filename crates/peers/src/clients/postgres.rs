@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail};
 
 use super::wire::{Wire, be32};
+use crate::reactor::Seat;
 
 /// The table the rows go into.
 pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS locks (name text PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)";
@@ -16,12 +17,17 @@ pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS locks (name text PRIM
 pub(crate) struct Postgres {
     wire: Wire,
     name: String,
+    /// What the last command did, in the server's words.
+    tag: String,
+    /// Whether the server has said that it is ready: before that, an error is its last word.
+    is_ready: bool,
 }
 
 impl Postgres {
     /// Connects and prepares `acquire`, `release` and `renew`: rows, or advisory locks.
-    pub(crate) async fn connect(addr: SocketAddr, advisory: bool) -> Result<Self> {
-        let mut client = Self { wire: Wire::connect(addr).await?, name: String::new() };
+    pub(crate) async fn connect(addr: SocketAddr, seat: Seat<'_>, advisory: bool) -> Result<Self> {
+        let wire = Wire::connect(addr, seat)?;
+        let mut client = Self { wire, name: String::new(), tag: String::new(), is_ready: false };
         let mut body = 196_608_u32.to_be_bytes().to_vec();
         body.extend_from_slice(b"user\0postgres\0database\0postgres\0\0");
         client.wire.out.extend_from_slice(&(4 + body.len() as u32).to_be_bytes());
@@ -45,9 +51,9 @@ impl Postgres {
             ]
         };
         for (name, text) in statements {
-            client.message(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"].concat());
+            message(&mut client.wire.out, b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"]);
         }
-        client.message(b'S', &[]);
+        message(&mut client.wire.out, b'S', &[]);
         client.answer().await?;
         Ok(client)
     }
@@ -61,7 +67,9 @@ impl Postgres {
     /// Takes the row out, or gives the advisory lock back.
     pub(crate) async fn release(&mut self) -> Result<()> {
         let name = std::mem::take(&mut self.name);
-        self.execute("release", &name).await
+        self.execute("release", &name).await?;
+        self.name = name;
+        Ok(())
     }
 
     /// Moves the row's time of expiry.
@@ -70,54 +78,75 @@ impl Postgres {
     }
 
     async fn query(&mut self, text: &str) -> Result<()> {
-        self.message(b'Q', &[text.as_bytes(), b"\0"].concat());
-        self.answer().await.map(drop)
+        message(&mut self.wire.out, b'Q', &[text.as_bytes(), b"\0"]);
+        self.answer().await
     }
 
     async fn execute(&mut self, statement: &str, name: &str) -> Result<()> {
         let length = (name.len() as u32).to_be_bytes();
-        let bind = [b"\0", statement.as_bytes(), b"\0\0\0\0\x01", &length, name.as_bytes(), b"\0\0"].concat();
-        self.message(b'B', &bind);
-        self.message(b'E', b"\0\0\0\0\0");
-        self.message(b'S', &[]);
-        let tag = self.answer().await?;
+        let bind: [&[u8]; 6] =
+            [b"\0", statement.as_bytes(), b"\0\0\0\0\x01", &length, name.as_bytes(), b"\0\0"];
+        let out = &mut self.wire.out;
+        message(out, b'B', &bind);
+        message(out, b'E', &[b"\0\0\0\0\0"]);
+        message(out, b'S', &[]);
+        self.answer().await?;
         // INSERT 0 1, DELETE 1, UPDATE 1, SELECT 1: one row each time, or somebody else has it.
-        if !tag.ends_with(" 1") {
-            bail!("postgresql: {statement} {name}: {tag}");
+        if !self.tag.ends_with(" 1") {
+            bail!("postgresql: {statement} {name}: {}", self.tag);
         }
         Ok(())
     }
 
-    fn message(&mut self, kind: u8, body: &[u8]) {
-        self.wire.out.push(kind);
-        self.wire.out.extend_from_slice(&(4 + body.len() as u32).to_be_bytes());
-        self.wire.out.extend_from_slice(body);
-    }
-
-    /// Sends, and reads up to "ready for query"; returns the tag of the last command.
-    async fn answer(&mut self) -> Result<String> {
+    /// Sends, and reads up to "ready for query", which leaves the tag of the last command.
+    async fn answer(&mut self) -> Result<()> {
         self.wire.flush().await?;
-        let mut tag = String::new();
+        self.tag.clear();
         let mut error = None;
         loop {
             self.wire.need(5).await?;
-            let kind = self.wire.input[0];
-            let length = 1 + be32(&self.wire.input, 1) as usize;
+            let length = 1 + be32(self.wire.input(), 1) as usize;
             self.wire.need(length).await?;
-            let body = &self.wire.input[5..length];
+            let kind = self.wire.input()[0];
+            let body = &self.wire.input()[5..length];
             match kind {
-                b'C' => tag = String::from_utf8_lossy(body).trim_end_matches('\0').to_owned(),
+                b'C' => {
+                    self.tag.clear();
+                    self.tag.push_str(std::str::from_utf8(body)?.trim_end_matches('\0'));
+                }
                 b'E' => error = Some(String::from_utf8_lossy(body).replace('\0', " ")),
                 b'R' if be32(body, 0) != 0 => bail!("postgresql asks for a password"),
                 _ => {}
             }
             self.wire.take(length);
-            if kind == b'Z' || (kind == b'E' && tag.is_empty() && self.name.is_empty()) {
+            self.is_ready |= kind == b'Z';
+            if kind == b'Z' || (kind == b'E' && !self.is_ready) {
                 return match error {
                     Some(error) => bail!("postgresql: {error}"),
-                    None => Ok(tag),
+                    None => Ok(()),
                 };
             }
         }
+    }
+}
+
+/// A message of some pieces.
+fn message(out: &mut Vec<u8>, kind: u8, body: &[&[u8]]) {
+    let length = 4 + body.iter().map(|piece| piece.len()).sum::<usize>();
+    out.push(kind);
+    out.extend_from_slice(&(length as u32).to_be_bytes());
+    body.iter().for_each(|piece| out.extend_from_slice(piece));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_count_themselves() {
+        let mut out = Vec::new();
+        message(&mut out, b'S', &[]);
+        message(&mut out, b'Q', &[b"SELECT 1", b"\0"]);
+        assert_eq!(out, b"S\0\0\0\x04Q\0\0\0\x0dSELECT 1\0");
     }
 }

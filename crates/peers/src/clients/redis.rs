@@ -4,10 +4,13 @@
 //! Never: takes an error reply, or a nil, for success.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use anyhow::{Result, bail};
+use memchr::memchr;
 
-use super::wire::Wire;
+use super::wire::{Wire, digits};
+use crate::reactor::Seat;
 
 /// What every text on locks with Redis tells to release with.
 const RELEASE: &str =
@@ -23,10 +26,13 @@ pub(crate) struct Redis {
 
 impl Redis {
     /// Connects; with `compare`, releases delete only what is still one's own.
-    pub(crate) async fn connect(addr: SocketAddr, compare: bool) -> Result<Self> {
-        let mut client = Self { wire: Wire::connect(addr).await?, key: String::new(), script: None };
+    pub(crate) async fn connect(addr: SocketAddr, seat: Seat<'_>, compare: bool) -> Result<Self> {
+        let mut client = Self { wire: Wire::connect(addr, seat)?, key: String::new(), script: None };
         if compare {
-            client.script = Some(client.ask(&["SCRIPT", "LOAD", RELEASE]).await?);
+            send(&mut client.wire.out, &["SCRIPT", "LOAD", RELEASE]);
+            let reply = client.reply().await?;
+            client.script = Some(std::str::from_utf8(client.value(&reply))?.to_owned());
+            client.wire.take(reply.whole);
         }
         Ok(client)
     }
@@ -34,55 +40,114 @@ impl Redis {
     /// Takes the lock.
     pub(crate) async fn acquire(&mut self, name: &str) -> Result<()> {
         name.clone_into(&mut self.key);
-        self.expect(&["SET", name, "bench-owner", "NX", "PX", "600000"], "OK").await
+        send(&mut self.wire.out, &["SET", name, "bench-owner", "NX", "PX", "600000"]);
+        self.expect("SET", b"OK").await
     }
 
     /// Gives it back.
     pub(crate) async fn release(&mut self) -> Result<()> {
-        let key = std::mem::take(&mut self.key);
-        match self.script.clone() {
-            Some(script) => self.expect(&["EVALSHA", &script, "1", &key, "bench-owner"], "1").await,
-            None => self.expect(&["DEL", &key], "1").await,
+        match &self.script {
+            Some(script) => {
+                send(&mut self.wire.out, &["EVALSHA", script, "1", &self.key, "bench-owner"]);
+                self.expect("EVALSHA", b"1").await
+            }
+            None => {
+                send(&mut self.wire.out, &["DEL", &self.key]);
+                self.expect("DEL", b"1").await
+            }
         }
     }
 
     /// Starts the key's time anew.
     pub(crate) async fn renew(&mut self, key: &str) -> Result<()> {
-        self.expect(&["PEXPIRE", key, "600000"], "1").await
+        send(&mut self.wire.out, &["PEXPIRE", key, "600000"]);
+        self.expect("PEXPIRE", b"1").await
     }
 
-    async fn expect(&mut self, words: &[&str], expected: &str) -> Result<()> {
-        let answer = self.ask(words).await?;
-        if answer != expected {
-            bail!("redis answered {words:?} with {answer:?}");
+    async fn expect(&mut self, verb: &str, expected: &[u8]) -> Result<()> {
+        let reply = self.reply().await?;
+        let value = self.value(&reply);
+        if value != expected {
+            bail!("redis answered {verb} with {:?}", String::from_utf8_lossy(value));
         }
+        self.wire.take(reply.whole);
         Ok(())
     }
 
-    async fn ask(&mut self, words: &[&str]) -> Result<String> {
-        use std::io::Write as _;
-        write!(self.wire.out, "*{}\r\n", words.len())?;
-        for word in words {
-            write!(self.wire.out, "${}\r\n{word}\r\n", word.len())?;
-        }
+    /// Sends, and waits for one whole reply, which stays in the wire's input.
+    async fn reply(&mut self) -> Result<Reply> {
         self.wire.flush().await?;
-        let line = self.line().await?;
-        match line.split_at_checked(1) {
-            Some(("+" | ":", value)) => Ok(value.to_owned()),
-            Some(("$", "-1")) => Ok("nil".to_owned()),
-            Some(("$", _)) => self.line().await,
-            _ => bail!("redis: {line}"),
-        }
-    }
-
-    async fn line(&mut self) -> Result<String> {
         loop {
-            if let Some(end) = self.wire.input.windows(2).position(|two| two == b"\r\n") {
-                let line = String::from_utf8_lossy(&self.wire.input[..end]).into_owned();
-                self.wire.take(end + 2);
-                return Ok(line);
+            if let Some(reply) = parse(self.wire.input())? {
+                return Ok(reply);
             }
             self.wire.fill().await?;
         }
+    }
+
+    fn value(&self, reply: &Reply) -> &[u8] {
+        &self.wire.input()[reply.value.clone()]
+    }
+}
+
+/// A reply at the start of the input: where its value stands, and how long all of it is.
+#[derive(Debug, PartialEq)]
+struct Reply {
+    value: Range<usize>,
+    whole: usize,
+}
+
+/// The reply that `input` starts with, once it is whole. Nil has an empty value, as no other reply here has.
+fn parse(input: &[u8]) -> Result<Option<Reply>> {
+    let Some(end) = memchr(b'\n', input) else { return Ok(None) };
+    let line = input[1..end].trim_ascii_end();
+    match input[0] {
+        b'+' | b':' => Ok(Some(Reply { value: 1..1 + line.len(), whole: end + 1 })),
+        b'$' if line == b"-1" => Ok(Some(Reply { value: 1..1, whole: end + 1 })),
+        b'$' => {
+            let start = end + 1;
+            let value = start..start + std::str::from_utf8(line)?.parse::<usize>()?;
+            let whole = value.end + 2;
+            Ok((input.len() >= whole).then_some(Reply { value, whole }))
+        }
+        _ => bail!("redis: {}", String::from_utf8_lossy(&input[..end])),
+    }
+}
+
+/// A command, word by word.
+fn send(out: &mut Vec<u8>, words: &[&str]) {
+    out.push(b'*');
+    digits(out, words.len());
+    for word in words {
+        out.extend_from_slice(b"\r\n$");
+        digits(out, word.len());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(word.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_words_with_their_lengths() {
+        let mut out = Vec::new();
+        send(&mut out, &["DEL", "0123456789"]);
+        assert_eq!(out, b"*2\r\n$3\r\nDEL\r\n$10\r\n0123456789\r\n");
+    }
+
+    #[test]
+    fn takes_whole_replies_only() {
+        for (input, value) in [("+OK\r\n", "OK"), (":1\r\n", "1"), ("$-1\r\n", ""), ("$3\r\nabc\r\n", "abc")]
+        {
+            for cut in 0..input.len() {
+                assert_eq!(parse(&input.as_bytes()[..cut]).unwrap(), None, "{input:?} {cut}");
+            }
+            let reply = parse(input.as_bytes()).unwrap().unwrap();
+            assert_eq!((&input[reply.value], reply.whole), (value, input.len()));
+        }
+        assert!(parse(b"-ERR no\r\n").unwrap_err().to_string().contains("ERR no"));
     }
 }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail};
 
 use super::wire::{Wire, be32};
+use crate::reactor::Seat;
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
@@ -24,15 +25,20 @@ const SESSION_MS: i32 = 40_000;
 pub(crate) struct ZooKeeper {
     wire: Wire,
     xid: i32,
+    /// The path of the node made last.
     node: String,
+    /// The request being put together.
+    request: Vec<u8>,
+    /// What the last request was answered with.
+    answer: Vec<u8>,
     /// A watch fired before anybody waited for it.
     notified: bool,
 }
 
 impl ZooKeeper {
     /// Opens a session.
-    pub(crate) async fn connect(addr: SocketAddr) -> Result<Self> {
-        let mut wire = Wire::connect(addr).await?;
+    pub(crate) async fn connect(addr: SocketAddr, seat: Seat<'_>) -> Result<Self> {
+        let mut wire = Wire::connect(addr, seat)?;
         let mut body = Vec::new();
         int(&mut body, 0);
         body.extend_from_slice(&0_i64.to_be_bytes());
@@ -43,15 +49,16 @@ impl ZooKeeper {
         buffer(&mut wire.out, &body);
         wire.flush().await?;
         wire.need(4).await?;
-        let length = be32(&wire.input, 0) as usize;
+        let length = be32(wire.input(), 0) as usize;
         wire.need(4 + length).await?;
         wire.take(4 + length);
-        Ok(Self { wire, xid: 0, node: String::new(), notified: false })
+        let (request, answer) = (Vec::new(), Vec::new());
+        Ok(Self { wire, xid: 0, node: String::new(), request, answer, notified: false })
     }
 
     /// A lasting node, there afterwards whoever made it.
     pub(crate) async fn ensure(&mut self, path: &str) -> Result<()> {
-        match self.create(path, 0).await {
+        match self.create(path, "", 0).await {
             Err(code) if code.downcast_ref::<Code>().is_none_or(|code| code.0 != NODE_EXISTS) => Err(code),
             _ => Ok(()),
         }
@@ -59,23 +66,25 @@ impl ZooKeeper {
 
     /// The plain lock: an ephemeral node of that name.
     pub(crate) async fn acquire(&mut self, path: &str) -> Result<()> {
-        self.node = self.create(path, EPHEMERAL).await?;
-        Ok(())
+        self.create(path, "", EPHEMERAL).await
     }
 
     /// The recipe: a numbered ephemeral node, the list of them, and a watch on the one before.
     pub(crate) async fn acquire_fair(&mut self, parent: &str) -> Result<()> {
-        self.node = self.create(&format!("{parent}/n-"), EPHEMERAL_SEQUENTIAL).await?;
-        let own = self.node.rsplit('/').next().unwrap_or_default().to_owned();
+        self.create(parent, "/n-", EPHEMERAL_SEQUENTIAL).await?;
         loop {
-            let before = self.children(parent).await?.into_iter().filter(|name| *name < own).max();
-            let Some(before) = before else { return Ok(()) };
-            let mut body = Vec::new();
-            buffer(&mut body, format!("{parent}/{before}").as_bytes());
-            body.push(1);
+            buffer(&mut self.request, parent.as_bytes());
+            self.request.push(0);
+            self.ask(GET_CHILDREN).await?;
+            let own = self.node.rsplit('/').next().unwrap_or_default();
+            let Some(before) = before(&self.answer, own.as_bytes()) else { return Ok(()) };
+            int(&mut self.request, (parent.len() + 1 + before.len()) as i32);
+            for piece in [parent.as_bytes(), b"/", before, &[1]] {
+                self.request.extend_from_slice(piece);
+            }
             self.notified = false;
-            match self.ask(EXISTS, &body).await {
-                Ok(_) => self.notification().await?,
+            match self.ask(EXISTS).await {
+                Ok(()) => self.notification().await?,
                 Err(error) if error.downcast_ref::<Code>().is_some_and(|code| code.0 == NO_NODE) => {}
                 Err(error) => return Err(error),
             }
@@ -84,58 +93,51 @@ impl ZooKeeper {
 
     /// Deletes the node made last.
     pub(crate) async fn release(&mut self) -> Result<()> {
-        let mut body = Vec::new();
-        buffer(&mut body, self.node.as_bytes());
-        int(&mut body, -1);
-        self.ask(DELETE, &body).await.map(drop)
+        buffer(&mut self.request, self.node.as_bytes());
+        int(&mut self.request, -1);
+        self.ask(DELETE).await
     }
 
-    async fn create(&mut self, path: &str, flags: i32) -> Result<String> {
-        let mut body = Vec::new();
-        buffer(&mut body, path.as_bytes());
-        buffer(&mut body, b"bench-owner");
-        int(&mut body, 1); // one rule: anybody may do anything
-        int(&mut body, 31);
-        buffer(&mut body, b"world");
-        buffer(&mut body, b"anyone");
-        int(&mut body, flags);
-        let answer = self.ask(CREATE, &body).await?;
-        Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
+    /// Makes the node of this path, and remembers what the server called it.
+    async fn create(&mut self, path: &str, suffix: &str, flags: i32) -> Result<()> {
+        let body = &mut self.request;
+        int(body, (path.len() + suffix.len()) as i32);
+        body.extend_from_slice(path.as_bytes());
+        body.extend_from_slice(suffix.as_bytes());
+        buffer(body, b"bench-owner");
+        int(body, 1); // one rule: anybody may do anything
+        int(body, 31);
+        buffer(body, b"world");
+        buffer(body, b"anyone");
+        int(body, flags);
+        self.ask(CREATE).await?;
+        self.node.clear();
+        self.node.push_str(std::str::from_utf8(self.answer.get(4..).unwrap_or_default())?);
+        Ok(())
     }
 
-    async fn children(&mut self, path: &str) -> Result<Vec<String>> {
-        let mut body = Vec::new();
-        buffer(&mut body, path.as_bytes());
-        body.push(0);
-        let answer = self.ask(GET_CHILDREN, &body).await?;
-        let mut at = 4;
-        let mut names = Vec::new();
-        for _ in 0..be32(&answer, 0) {
-            let end = at + 4 + be32(&answer, at) as usize;
-            names.push(String::from_utf8_lossy(answer.get(at + 4..end).unwrap_or_default()).into_owned());
-            at = end;
-        }
-        Ok(names)
-    }
-
-    async fn ask(&mut self, kind: i32, body: &[u8]) -> Result<Vec<u8>> {
+    /// Sends the request, and leaves what it was answered with in `answer`.
+    async fn ask(&mut self, kind: i32) -> Result<()> {
         self.xid += 1;
-        int(&mut self.wire.out, 8 + body.len() as i32);
-        int(&mut self.wire.out, self.xid);
-        int(&mut self.wire.out, kind);
-        self.wire.out.extend_from_slice(body);
+        let out = &mut self.wire.out;
+        int(out, 8 + self.request.len() as i32);
+        int(out, self.xid);
+        int(out, kind);
+        out.append(&mut self.request);
         self.wire.flush().await?;
         loop {
-            let message = self.message().await?;
-            match be32(&message, 0) as i32 {
+            let length = self.message().await?;
+            let message = &self.wire.input()[4..length];
+            let (xid, code) = (be32(message, 0) as i32, be32(message, 12) as i32);
+            if xid == self.xid {
+                self.answer.clear();
+                self.answer.extend_from_slice(&message[16..]);
+            }
+            self.wire.take(length);
+            match xid {
                 -1 => self.notified = true,
-                xid if xid == self.xid => {
-                    let code = be32(&message, 12) as i32;
-                    if code != 0 {
-                        return Err(Code(code).into());
-                    }
-                    return Ok(message[16..].to_vec());
-                }
+                xid if xid == self.xid && code == 0 => return Ok(()),
+                xid if xid == self.xid => return Err(Code(code).into()),
                 xid => bail!("zookeeper answered request {xid} instead of {}", self.xid),
             }
         }
@@ -143,23 +145,34 @@ impl ZooKeeper {
 
     async fn notification(&mut self) -> Result<()> {
         while !self.notified {
-            let message = self.message().await?;
-            self.notified = be32(&message, 0) as i32 == -1;
+            let length = self.message().await?;
+            self.notified = be32(self.wire.input(), 4) as i32 == -1;
+            self.wire.take(length);
         }
         Ok(())
     }
 
-    async fn message(&mut self) -> Result<Vec<u8>> {
+    /// Waits for a whole message, with a length in front, and says how long both are.
+    async fn message(&mut self) -> Result<usize> {
         self.wire.need(4).await?;
-        let length = be32(&self.wire.input, 0) as usize;
-        self.wire.need(4 + length).await?;
-        let message = self.wire.input[4..4 + length].to_vec();
-        self.wire.take(4 + length);
-        if message.len() < 16 {
+        let length = 4 + be32(self.wire.input(), 0) as usize;
+        self.wire.need(length).await?;
+        if length < 20 {
             bail!("zookeeper sent a short message");
         }
-        Ok(message)
+        Ok(length)
     }
+}
+
+/// Of a list of names, the last one before `own`.
+fn before<'a>(list: &'a [u8], own: &[u8]) -> Option<&'a [u8]> {
+    let mut at = 4;
+    let names = (0..be32(list, 0)).map(|_| {
+        let start = at + 4;
+        at = start + be32(list, at) as usize;
+        list.get(start..at).unwrap_or_default()
+    });
+    names.filter(|name| *name < own).max()
 }
 
 /// ZooKeeper's number of an error.
@@ -181,4 +194,20 @@ fn int(out: &mut Vec<u8>, value: i32) {
 fn buffer(out: &mut Vec<u8>, bytes: &[u8]) {
     int(out, bytes.len() as i32);
     out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_before_is_the_last_of_the_smaller() {
+        let mut list = Vec::new();
+        int(&mut list, 4);
+        for name in ["n-0000000012", "n-0000000009", "n-0000000010", "n-0000000011"] {
+            buffer(&mut list, name.as_bytes());
+        }
+        assert_eq!(before(&list, b"n-0000000011"), Some(&b"n-0000000010"[..]));
+        assert_eq!(before(&list, b"n-0000000009"), None);
+    }
 }
