@@ -93,7 +93,7 @@ pub(crate) fn new_name() -> String {
 pub(crate) fn cycle(target: Target<'_>) -> Result<Round> {
     // The recipe's parent node stays; every other way takes a fresh name.
     let is_name_kept = target.way == Way::ZooKeeperLock;
-    run(target, None, async |client: &mut Client, name: &mut String, now: Instant, latency: &Latency| {
+    run(target, None, &async |client: &mut Client, name: &mut String, now: Instant, latency: &Latency| {
         if !is_name_kept {
             fresh_name(name);
         }
@@ -107,8 +107,11 @@ pub(crate) fn cycle(target: Target<'_>) -> Result<Round> {
 /// sent until the next holder has its answer.
 pub(crate) fn hand_over(target: Target<'_>) -> Result<Round> {
     let released: Cell<Option<Instant>> = Cell::default();
-    let name = Some(new_name());
-    run(target, name, async |client: &mut Client, name: &mut String, asked: Instant, latency: &Latency| {
+    let name = new_name();
+    run(target, Some(&name), &async |client: &mut Client,
+                                     name: &mut String,
+                                     asked: Instant,
+                                     latency: &Latency| {
         client.acquire(name, true).await?;
         // Asked after the release: it was free, nobody handed anything over.
         if let Some(at) = released.take().filter(|at| asked < *at) {
@@ -122,17 +125,16 @@ pub(crate) fn hand_over(target: Target<'_>) -> Result<Round> {
 /// Renews `ids` round and round, `batch` of them a request.
 pub(crate) fn renew(target: Target<'_>, ids: &[String], batch: usize) -> Result<Round> {
     let next = Cell::new(0);
-    let mut round = run(
-        target,
-        None,
-        async |client: &mut Client, _name: &mut String, now: Instant, latency: &Latency| {
-            let at = next.get();
-            next.set(if at + 2 * batch > ids.len() { 0 } else { at + batch });
-            client.renew(&ids[at..at + batch]).await?;
-            latency.take(now);
-            Ok(())
-        },
-    )?;
+    let mut round = run(target, None, &async |client: &mut Client,
+                                              _name: &mut String,
+                                              now: Instant,
+                                              latency: &Latency| {
+        let at = next.get();
+        next.set(if at + 2 * batch > ids.len() { 0 } else { at + batch });
+        client.renew(&ids[at..at + batch]).await?;
+        latency.take(now);
+        Ok(())
+    })?;
     round.per_second *= batch as f64;
     round.cpu_us /= batch as f64;
     round.client_cpu_us /= batch as f64;
@@ -177,7 +179,7 @@ impl Latency {
 }
 
 /// Connects all clients of a round, and prepares each one's name: one for all, or one each.
-fn connect(target: Target<'_>, shared: Option<&String>, reactor: &Reactor) -> Result<Vec<(Client, String)>> {
+fn connect(target: Target<'_>, shared: Option<&str>, reactor: &Reactor) -> Result<Vec<(Client, String)>> {
     let mut clients = Vec::with_capacity(target.clients);
     while clients.len() < target.clients {
         let first = clients.len();
@@ -186,7 +188,7 @@ fn connect(target: Target<'_>, shared: Option<&String>, reactor: &Reactor) -> Re
             first,
             (first..first + count).map(async |number| {
                 let mut client = Client::connect(target.way, target.addr, reactor.seat(number)).await?;
-                let name = shared.cloned().unwrap_or_else(new_name);
+                let name = shared.map_or_else(new_name, str::to_owned);
                 client.prepare(&name).await?;
                 Ok((number, client, name))
             }),
@@ -200,15 +202,15 @@ fn connect(target: Target<'_>, shared: Option<&String>, reactor: &Reactor) -> Re
 }
 
 /// Repeats `step` on every client until the time is over.
-fn run<F>(target: Target<'_>, shared: Option<String>, step: F) -> Result<Round>
+fn run<F>(target: Target<'_>, shared: Option<&str>, step: &F) -> Result<Round>
 where
     F: AsyncFn(&mut Client, &mut String, Instant, &Latency) -> Result<()>,
 {
-    work(target, shared.as_ref(), &step)
+    work(target, shared, step)
         .with_context(|| format!("{} with {} clients", target.way.name(), target.clients))
 }
 
-fn work<F>(target: Target<'_>, shared: Option<&String>, step: &F) -> Result<Round>
+fn work<F>(target: Target<'_>, shared: Option<&str>, step: &F) -> Result<Round>
 where
     F: AsyncFn(&mut Client, &mut String, Instant, &Latency) -> Result<()>,
 {

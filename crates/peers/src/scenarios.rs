@@ -88,6 +88,11 @@ impl Bench<'_> {
             say(&format!("starting {} ({nodes})", kind.name()));
             systems.push(System::start(*kind, nodes, self.leasehold, self.scratch)?);
         }
+        // One round of each that does not count: Java runs several times faster after it.
+        for kind in kinds {
+            let what = format!("warming up {}", kind.name());
+            self.round(&what, &systems, kind.simple_way(), CONNECTIONS[0], Work::Cycle)?;
+        }
         Ok(systems)
     }
 
@@ -326,6 +331,7 @@ impl Bench<'_> {
                 .stderr(std::process::Stdio::null())
                 .output()
                 .context("running `leasehold bench hold`")?;
+            ensure!(!crate::is_interrupted(), "interrupted");
             let Ok(found) = serde_json::from_slice::<Value>(&output.stdout) else {
                 self.failures.push(format!("`leasehold bench hold --claims {count}` gave no JSON"));
                 continue;

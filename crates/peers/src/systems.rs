@@ -69,7 +69,7 @@ impl Kind {
     }
 
     /// A way that shows that it answers.
-    fn simple_way(self) -> Way {
+    pub(crate) fn simple_way(self) -> Way {
         match self {
             Self::Leasehold => Way::Leasehold,
             Self::Ceiling => Way::Ceiling,
