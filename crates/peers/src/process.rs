@@ -78,22 +78,22 @@ pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Processor time of these processes and their children so far, one by one: PostgreSQL has one process a connection.
+/// Processor time of these processes and their children so far, in nanoseconds, one by one: PostgreSQL has one process a
+/// connection.
 pub(crate) fn cpu_times(pids: &[u32]) -> BTreeMap<u32, u64> {
     std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| Some((pid, ticks_of(pid, pids)?)))
+        .filter_map(|pid| Some((pid, cpu_ns_of(pid, pids)?)))
         .collect()
 }
 
 /// What was used between two looks. Whoever has ended in between is left out: it belongs to an earlier round.
 pub(crate) fn cpu_between(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>) -> Duration {
-    let used = |(pid, ticks): (&u32, &u64)| ticks.saturating_sub(before.get(pid).copied().unwrap_or(0));
-    let ticks: u64 = after.iter().map(used).sum();
-    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let used = |(pid, now): (&u32, &u64)| now.saturating_sub(before.get(pid).copied().unwrap_or(0));
+    Duration::from_nanos(after.iter().map(used).sum())
 }
 
 /// Processor time of this process so far: exact, where `/proc` counts in hundredths of a second.
@@ -102,7 +102,7 @@ pub(crate) fn own_cpu_time() -> Duration {
     Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
 }
 
-fn ticks_of(pid: u32, wanted: &[u32]) -> Option<u64> {
+fn cpu_ns_of(pid: u32, wanted: &[u32]) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may contain anything; the numbers start after the last bracket.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -110,7 +110,16 @@ fn ticks_of(pid: u32, wanted: &[u32]) -> Option<u64> {
     if !wanted.contains(&pid) && !wanted.contains(&parent) {
         return None;
     }
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    // Hundredths of a second are too coarse for hundreds of processes that do little each, and `schedstat` is exact. But it
+    // tells of the first thread only.
+    if fields.get(17) == Some(&"1") {
+        let exact = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
+        if let Some(ns) = exact.and_then(|text| text.split(' ').next()?.parse().ok()) {
+            return Some(ns);
+        }
+    }
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
 /// A directory that goes when dropped.
@@ -147,5 +156,24 @@ mod tests {
         let (before, start) = (own_cpu_time(), Instant::now());
         while own_cpu_time() == before && start.elapsed() < END_WAIT_MAX {}
         assert!(own_cpu_time() > before);
+    }
+
+    #[test]
+    fn the_time_of_a_process_with_one_thread_is_exact() {
+        let mut child = Command::new("sh").args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let start = Instant::now();
+        // Starting a shell takes far less than a hundredth of a second, and more than nothing.
+        let used = loop {
+            let used = cpu_times(&[pid]).get(&pid).copied().unwrap_or(0);
+            if used > 0 || start.elapsed() > END_WAIT_MAX {
+                break used;
+            }
+        };
+        let of_all = cpu_between(&BTreeMap::new(), &BTreeMap::from([(pid, used), (pid + 1, 1)]));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_ne!(used, 0);
+        assert_eq!(of_all, Duration::from_nanos(used + 1));
     }
 }
