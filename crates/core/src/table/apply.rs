@@ -91,7 +91,8 @@ impl Table {
                 _ => Err(Rejection::KeyReused(first.id)),
             };
         }
-        let slot = self.resources.find(&new.resource);
+        let known = self.resources.seek(&new.resource);
+        let slot = known.ok();
         let holder = slot.and_then(|slot| self.settled_holder(slot, events));
         if let (Some(slot), Some(holder)) = (slot, holder) {
             if new.on_busy == OnBusy::Refuse {
@@ -108,7 +109,7 @@ impl Table {
         self.check_namespace_room(&new.resource, 1)?;
         self.check_owner_room(&new.owner, 1)?;
         let names = (new.id, &new.resource, &new.owner);
-        let seq = self.create(names, slot, new.ttl_us, new.data.as_ref());
+        let seq = self.create(names, known, new.ttl_us, new.data.as_ref());
         if let Some(idempotency) = new.idempotency {
             self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
             self.index_key(idempotency.key, seq);
@@ -223,8 +224,8 @@ impl Table {
             return Outcome::LockedNone { index, rejection };
         }
         let grant = |(id, resource): &(ClaimId, Arc<str>)| {
-            let slot = self.resources.find(resource);
-            let seq = self.create((*id, resource, owner), slot, ttl_us, data);
+            let known = self.resources.seek(resource);
+            let seq = self.create((*id, resource, owner), known, ttl_us, data);
             self.grant(seq, Grant::AtOnce, events);
             self.view(seq)
         };

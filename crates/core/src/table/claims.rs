@@ -106,26 +106,36 @@ impl Claims {
         let seq = self.next_seq;
         self.next_seq += 1;
         claim.slot = slot_of(seq);
-        self.put(seq >> PAGE_BITS, claim, PAGE_LEN);
-        seq
-    }
-
-    /// Adds a claim whose slot is already set, as a snapshot brings it: in ascending order. Its page will have
-    /// `page_len` claims: one that lost most of its own long ago stays small.
-    pub(super) fn put(&mut self, page_number: u64, claim: Record, page_len: usize) {
         self.len += 1;
         self.counts[claim.status as usize] += 1;
-        let shelf = Arc::make_mut(self.shelves.entry(page_number >> SHELF_BITS).or_default());
-        let page = &mut shelf.pages[place_on_shelf(page_number)];
-        if page.is_none() {
-            shelf.len += 1;
-        }
-        let page = Arc::make_mut(page.get_or_insert_default());
+        let page = Arc::make_mut(self.page_slot(seq >> PAGE_BITS).get_or_insert_default());
         if page.claims.len() == page.claims.capacity() {
-            page.claims.reserve_exact(page_len.saturating_sub(page.claims.len()));
+            page.claims.reserve_exact(PAGE_LEN.saturating_sub(page.claims.len()));
         }
         page.counts[claim.status as usize] += 1;
         page.claims.push(claim);
+        seq
+    }
+
+    /// Adds a whole page as a snapshot brings it: its slots are set, and there is no such page yet.
+    pub(super) fn put_page(&mut self, number: u64, claims: Vec<Record>) {
+        let mut page = Page { claims, ..Page::default() };
+        self.len += page.claims.len();
+        for claim in &page.claims {
+            page.counts[claim.status as usize] += 1;
+            self.counts[claim.status as usize] += 1;
+        }
+        *self.page_slot(number) = Some(Arc::new(page));
+    }
+
+    /// Where a page that is about to be filled stands.
+    fn page_slot(&mut self, number: u64) -> &mut Option<Arc<Page>> {
+        let shelf = Arc::make_mut(self.shelves.entry(number >> SHELF_BITS).or_default());
+        let page = &mut shelf.pages[place_on_shelf(number)];
+        if page.is_none() {
+            shelf.len += 1;
+        }
+        page
     }
 
     pub(super) fn get(&self, seq: u64) -> Option<&Record> {

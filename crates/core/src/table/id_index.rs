@@ -72,9 +72,30 @@ impl IdIndex {
         self.buckets[new] = moved;
     }
 
-    /// Makes as many buckets as so many claims need, while it is empty.
-    pub(super) fn reserve(&mut self, count: usize) {
-        self.buckets.resize((count / LOAD).max(1), Vec::new());
+    /// All of these in one go, as (hash of the id, number) of each; or the number of one whose id another has too. One
+    /// by one, each would wait for memory twice, and every bucket be moved a few times while it grows.
+    pub(super) fn build(all: &[(u64, u64)], id_of: impl Fn(u64) -> ClaimId) -> Result<Self, u64> {
+        let count = all.len().div_ceil(LOAD).max(1);
+        // Where each bucket ends in one row of them all; while it is filled, where its next entry goes.
+        let mut ends = vec![0u32; count + 1];
+        all.iter().for_each(|(hash, _)| ends[bucket_of(count, *hash) + 1] += 1);
+        (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);
+        let mut row = vec![0; all.len()];
+        for (hash, seq) in all {
+            let next = &mut ends[bucket_of(count, *hash)];
+            row[*next as usize] = tag_of(*hash) | Packed::new(*seq).get();
+            *next += 1;
+        }
+        let mut buckets = Vec::with_capacity(count);
+        let mut start = 0;
+        for end in ends.into_iter().take(count) {
+            let bucket = &mut row[start..end as usize];
+            bucket.sort_unstable();
+            find_twin(bucket, &id_of).map_or(Ok(()), Err)?;
+            buckets.push(bucket.to_vec());
+            start = end as usize;
+        }
+        Ok(Self { buckets, len: all.len() })
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
@@ -90,11 +111,26 @@ impl IdIndex {
     }
 
     fn bucket_of(&self, hash: u64) -> usize {
-        let (len, hash) = (self.buckets.len(), hash as usize);
-        let mask = len.next_power_of_two() - 1;
-        let place = hash & mask;
-        if place < len { place } else { hash & (mask >> 1) }
+        bucket_of(self.buckets.len(), hash)
     }
+}
+
+/// The bucket of a hash where there are so many.
+fn bucket_of(len: usize, hash: u64) -> usize {
+    let hash = hash as usize;
+    let mask = len.next_power_of_two() - 1;
+    let place = hash & mask;
+    if place < len { place } else { hash & (mask >> 1) }
+}
+
+/// The newer of two claims with one id, in a sorted bucket: those whose hashes are alike stand together.
+fn find_twin(bucket: &[u64], id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
+    let (tag, seq) = (|entry: u64| entry & !(PACKED_END - 1), |entry: u64| entry & (PACKED_END - 1));
+    bucket.iter().enumerate().find_map(|(place, entry)| {
+        let alike = bucket[..place].iter().rev().take_while(|other| tag(**other) == tag(*entry));
+        let mut twins = alike.filter(|other| id_of(seq(**other)) == id_of(seq(*entry)));
+        twins.next().map(|_| seq(*entry))
+    })
 }
 
 /// Bits that choose no bucket until there are as many as 2^48.
@@ -126,8 +162,22 @@ mod tests {
                 assert_eq!(index.find(id_of(seq + 1), id_of), None);
             }
             assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of) == Some(seq)));
+            let all: Vec<(u64, u64)> = (1..5_000).map(|seq| (id_of(seq).bucket(), seq)).collect();
+            let mut built = IdIndex::build(&all, id_of).unwrap();
+            (5_000..6_000).for_each(|seq| built.insert(id_of(seq), seq, id_of));
+            assert!((1..6_000).all(|seq| built.find(id_of(seq), id_of) == Some(seq)));
+            assert_eq!((built.find(id_of(6_000), id_of), built.len()), (None, 5_999));
             (1..5_000).step_by(2).for_each(|seq| index.remove(id_of(seq), seq));
             assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of).is_some() == (seq % 2 == 0)));
         }
+    }
+
+    #[test]
+    fn an_id_that_comes_twice_is_named() {
+        let id_of = |seq: u64| ClaimId::from_u128(u128::from(if seq == 900 { 17 } else { seq }));
+        let all: Vec<(u64, u64)> = (1..1_000).map(|seq| (id_of(seq).bucket(), seq)).collect();
+        assert_eq!(IdIndex::build(&all, id_of).err(), Some(900));
+        assert!(IdIndex::build(&all[..899], id_of).is_ok());
+        assert!(IdIndex::build(&[], id_of).is_ok_and(|index| index.len() == 0));
     }
 }

@@ -23,6 +23,7 @@ mod planted;
 mod query;
 mod record;
 mod resource;
+mod restore;
 mod snapshot;
 mod steps;
 
@@ -36,7 +37,8 @@ use id_index::IdIndex;
 pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
-pub use snapshot::{Frozen, RestoreError, Restorer, SNAPSHOT_FORMAT};
+pub use restore::{Decoded, Decoder, RestoreError, Restorer};
+pub use snapshot::{Frozen, SNAPSHOT_FORMAT};
 
 use crate::command::Settings;
 use crate::event::Event;

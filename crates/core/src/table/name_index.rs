@@ -21,6 +21,18 @@ const GROWTH: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct NameIndex {
     runs: Vec<Run>,
+    /// The run that took the last name.
+    last: usize,
+    /// Whether it was the same as, or the next after, the one before: names come in ascending order, and the next one
+    /// belongs there too, mostly.
+    ascending: bool,
+}
+
+/// Where a name that is not there would stand, as long as nothing changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    run: usize,
+    place: usize,
 }
 
 #[derive(Debug)]
@@ -80,24 +92,30 @@ impl Run {
 }
 
 impl NameIndex {
-    pub(super) fn find(&self, name: &str, names: &Names) -> Option<Slot> {
-        let run = self.runs.get(self.run_of(name))?;
-        run.search(name, names).ok().map(|place| run.entries[place].slot)
+    /// The slot of a name, or where it belongs.
+    pub(super) fn seek(&self, name: &str, names: &Names) -> Result<Slot, Spot> {
+        let at = self.run_of(name);
+        let Some(run) = self.runs.get(at) else { return Err(Spot { run: 0, place: 0 }) };
+        match run.search(name, names) {
+            Ok(place) => Ok(run.entries[place].slot),
+            Err(place) => Err(Spot { run: at, place }),
+        }
     }
 
-    /// Adds a name that is not there yet.
-    pub(super) fn insert(&mut self, name: &str, slot: Slot, names: &Names) {
+    /// Adds a name where [`NameIndex::seek`] said that it belongs.
+    pub(super) fn insert(&mut self, spot: Spot, name: &str, slot: Slot, names: &Names) {
         if self.runs.is_empty() {
             return self.runs.push(Run::of_one("", name, slot));
         }
-        let mut at = self.run_of(name);
+        let Spot { run: mut at, mut place } = spot;
         if self.belongs_behind(at, name) {
             at += 1;
+            place = self.runs[at].search(name, names).unwrap_or_else(|place| place);
         }
-        let mut place = self.runs[at].search(name, names).unwrap_or_else(|place| place);
         if self.runs[at].entries.len() == RUN_LEN {
             if place == RUN_LEN {
                 // Larger than a full run: it stays full, and the next begins.
+                self.note(at + 1);
                 return self.runs.insert(at + 1, Run::of_one(name, name, slot));
             }
             let cut = self.split(at, names);
@@ -106,6 +124,7 @@ impl NameIndex {
                 place -= cut;
             }
         }
+        self.note(at);
         let run = &mut self.runs[at];
         let shared_len = shared_len(&run.shared, name.as_bytes());
         if shared_len < run.shared.len() {
@@ -119,6 +138,11 @@ impl NameIndex {
         if *name < *run.from {
             run.from = name.into();
         }
+    }
+
+    fn note(&mut self, run: usize) {
+        self.ascending = run == self.last || run == self.last + 1;
+        self.last = run;
     }
 
     /// Whether a name that is larger than all in this run begins like those of the next: with them it leaves both as
@@ -186,6 +210,13 @@ impl NameIndex {
 
     /// The run in which a name stands or would stand.
     fn run_of(&self, name: &str) -> usize {
+        let from = |at: usize| self.runs.get(at).map(|run| &*run.from);
+        if self.ascending
+            && from(self.last).is_some_and(|from| from <= name)
+            && from(self.last + 1).is_none_or(|next| name < next)
+        {
+            return self.last;
+        }
         self.runs.partition_point(|run| *run.from <= *name).saturating_sub(1)
     }
 }
@@ -231,9 +262,9 @@ mod tests {
                 names.put(slot, "");
                 continue;
             }
-            assert_eq!(index.find(&name, &names), None);
+            let spot = index.seek(&name, &names).unwrap_err();
             names.put(slot, &name);
-            index.insert(&name, slot, &names);
+            index.insert(spot, &name, slot, &names);
             model.insert(name, slot);
         }
         compare(&index, &names, &model);
@@ -251,11 +282,11 @@ mod tests {
     fn compare(index: &NameIndex, names: &Names, model: &BTreeMap<String, Slot>) {
         assert!(index.from("", names).eq(model.values().copied()));
         for (name, slot) in model {
-            assert_eq!(index.find(name, names), Some(*slot));
+            assert_eq!(index.seek(name, names).ok(), Some(*slot));
         }
         for name in model.keys().step_by(37) {
             let behind = format!("{name}\0");
-            assert_eq!(index.find(&behind, names), model.get(&behind).copied());
+            assert_eq!(index.seek(&behind, names).ok(), model.get(&behind).copied());
             assert!(index.from(&behind, names).eq(model.range(behind..).map(|(_, slot)| *slot)));
         }
     }
@@ -266,9 +297,9 @@ mod tests {
         for i in 0..20_000u32 {
             let tenant = i.wrapping_mul(0x9e37_79b9) >> 16;
             let name = format!("tenant-{:03}/resource-{:014x}", tenant % 50, i.wrapping_mul(0x85eb_ca6b));
-            if index.find(&name, &names).is_none() {
+            if let Err(spot) = index.seek(&name, &names) {
                 names.put(Slot::new(i), &name);
-                index.insert(&name, Slot::new(i), &names);
+                index.insert(spot, &name, Slot::new(i), &names);
             } else {
                 names.put(Slot::new(i), "");
             }

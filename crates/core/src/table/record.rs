@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::claim::{Claim, End, NEVER, Status};
 use super::packed::Packed;
 use super::resource::Slot;
+use super::restore::Row;
 use crate::command::{Data, Idempotency};
 use crate::name::{ClaimId, Stamp};
 
@@ -84,23 +85,23 @@ impl Record {
         }
     }
 
-    /// A claim from a snapshot, on the resource in this slot.
-    pub(super) fn pack(claim: Claim, resource: Slot) -> Self {
-        let created = Stamp { now_us: claim.created_us, wall_us: claim.created_wall_us };
-        let mut record = Self::new(claim.id, resource, claim.owner, None, created);
-        record.ttl_us = claim.ttl_us;
-        record.deadline_us = claim.deadline_us;
-        record.renewed_wall_us = claim.renewed_wall_us;
-        record.renewals = claim.renewals;
-        record.token = Packed::new(claim.token);
-        record.version = Packed::new(claim.version);
-        record.status = claim.status;
-        record.unpicked = claim.unpicked;
-        record.slot = claim.slot;
-        record.set_granted(Stamp { now_us: claim.activated_us, wall_us: claim.activated_wall_us });
-        record.set_data(claim.data);
-        record.set_idempotency(claim.idempotency);
-        if let Some(end) = claim.end {
+    /// A claim from a snapshot, whose resource is yet to be found.
+    pub(super) fn pack(row: Row<'_>, owner: Arc<str>) -> Self {
+        let created = Stamp { now_us: row.created_us, wall_us: row.created_wall_us };
+        let mut record = Self::new(row.id, Slot::default(), owner, None, created);
+        record.ttl_us = row.ttl_us;
+        record.deadline_us = row.deadline_us;
+        record.renewed_wall_us = row.renewed_wall_us;
+        record.renewals = row.renewals;
+        record.token = Packed::new(row.token);
+        record.version = Packed::new(row.version);
+        record.status = row.status;
+        record.unpicked = row.unpicked;
+        record.slot = row.slot;
+        record.set_granted(Stamp { now_us: row.activated_us, wall_us: row.activated_wall_us });
+        record.set_data(row.data);
+        record.set_idempotency(row.idempotency);
+        if let Some(end) = row.end {
             record.rare().end = Some(end);
         }
         record

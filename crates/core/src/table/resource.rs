@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use super::name_index::NameIndex;
+use super::name_index::{NameIndex, Spot};
 use super::names::Names;
 
 /// So many resources stand together: growing moves none of them.
@@ -53,7 +53,12 @@ impl Resources {
 
     /// Where the resource with this name stands.
     pub(super) fn find(&self, name: &str) -> Option<Slot> {
-        self.by_name.find(name, &self.names)
+        self.seek(name).ok()
+    }
+
+    /// The same, or where its name belongs: for [`Resources::make`], as long as no resource is made or removed.
+    pub(super) fn seek(&self, name: &str) -> Result<Slot, Spot> {
+        self.by_name.seek(name, &self.names)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Resource> {
@@ -74,11 +79,11 @@ impl Resources {
 
     /// Finds or makes a resource.
     pub(super) fn obtain(&mut self, name: &str) -> Slot {
-        self.find(name).unwrap_or_else(|| self.make(name))
+        self.seek(name).unwrap_or_else(|spot| self.make(name, spot))
     }
 
     /// Makes a resource that does not exist yet.
-    pub(super) fn make(&mut self, name: &str) -> Slot {
+    pub(super) fn make(&mut self, name: &str, spot: Spot) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             let full = self.parts.last().is_none_or(|part| part.len() == PART_LEN);
             if full {
@@ -89,7 +94,7 @@ impl Resources {
             Slot::new((last * PART_LEN + self.parts[last].len() - 1) as u32)
         });
         self.names.put(slot, name);
-        self.by_name.insert(name, slot, &self.names);
+        self.by_name.insert(spot, name, slot, &self.names);
         slot
     }
 

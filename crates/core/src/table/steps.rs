@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::claim::{End, Status};
+use super::name_index::Spot;
 use super::packed::Packed;
 use super::record::Record;
 use super::resource::Slot;
@@ -84,18 +85,18 @@ impl Table {
         if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
     }
 
-    /// A new waiting claim, known to every index but its resource's queue. `known`: where its resource stands, if it
-    /// does.
+    /// A new waiting claim, known to every index but its resource's queue. `known`: where its resource stands, or
+    /// belongs.
     pub(super) fn create(
         &mut self,
         new: (ClaimId, &Arc<str>, &Arc<str>),
-        known: Option<Slot>,
+        known: Result<Slot, Spot>,
         ttl_us: Option<u64>,
         data: Option<&Data>,
     ) -> u64 {
         let (id, resource, owner) = new;
         self.last_version += 1;
-        let slot = known.unwrap_or_else(|| self.resources.make(resource));
+        let slot = known.unwrap_or_else(|spot| self.resources.make(resource, spot));
         self.last_name = Some((slot, resource.clone()));
         let owner = self.count_live(resource, owner);
         let mut claim = Record::new(id, slot, owner, ttl_us, self.clock);
@@ -406,6 +407,6 @@ impl Table {
 }
 
 /// The idempotency key of a claim that has one, in the form in which the index takes it.
-fn key_of(claim: &Record) -> ClaimId {
+pub(super) fn key_of(claim: &Record) -> ClaimId {
     ClaimId::from_u128(claim.idempotency().map_or(0, |known| known.key))
 }
