@@ -15,9 +15,9 @@ use leasehold_core::{
 };
 
 /// How many claims one entry ends because they are due.
-const EXPIRIES: usize = 200;
+const EXPIRIES: usize = 100;
 /// How many waits that are over one entry ends because they stand in the way.
-const OVERDUE_WAITS: usize = 200;
+const OVERDUE_WAITS: usize = 100;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
