@@ -8,8 +8,13 @@
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+#[cfg(not(feature = "sim"))]
+use std::{sync::mpsc, thread};
 
 use leasehold_core::Table;
+#[cfg(not(feature = "sim"))]
+use leasehold_core::table::{Decoded, Decoder};
 use leasehold_core::table::{Frozen, Restorer};
 use serde::de::DeserializeOwned;
 
@@ -24,6 +29,18 @@ const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
 const MAGIC_1: &[u8; 8] = b"LHSNAP\0\x01";
 /// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
 const CHUNK_LEN_MAX: u32 = 64 << 20;
+/// So much is written before it is synced. A file system that has to write out a whole snapshot at once keeps the log
+/// waiting meanwhile, and with it every request.
+const SYNC_EVERY: usize = 1 << 20;
+/// So much is encoded and written, in a millisecond or two, before others may go first for a moment.
+const REST_EVERY: usize = 256 << 10;
+const REST: Duration = Duration::from_millis(1);
+/// Chunks that one thread hands to the other at a time.
+#[cfg(not(feature = "sim"))]
+const PARCEL_LEN: usize = 32;
+/// Parcels that it may be ahead: a few megabytes.
+#[cfg(not(feature = "sim"))]
+const PARCELS_AHEAD: usize = 8;
 
 /// A complete snapshot on this node's disk.
 #[derive(Debug, Clone)]
@@ -82,7 +99,8 @@ fn place(
 }
 
 fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Frozen) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let file = Paced { file: File::create(path)?, unsynced: 0 };
+    let mut file = BufWriter::with_capacity(REST_EVERY, file);
     file.write_all(MAGIC)?;
     write_frame(&mut file, &postcard::to_stdvec(meta).map_err(io::Error::other)?)?;
     write_frame(&mut file, &postcard::to_stdvec(origins).map_err(io::Error::other)?)?;
@@ -90,7 +108,30 @@ fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Froz
         write_frame(&mut file, &chunk)?;
     }
     write_frame(&mut file, &[])?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
+}
+
+/// A file that is synced piece by piece while it is written, at a pace that leaves most of the machine to others.
+struct Paced {
+    file: File,
+    unsynced: usize,
+}
+
+impl Write for Paced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.file.write(bytes)?;
+        self.unsynced += len;
+        if self.unsynced >= SYNC_EVERY {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        outside::rest(REST);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn write_frame(file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
@@ -104,6 +145,58 @@ pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Origins, Table)> {
     let mut reader = FrameReader::open(path)?;
     let meta = reader.value()?;
     let origins = if reader.format == 1 { Origins::default() } else { reader.value()? };
+    let table = restore(reader)?;
+    Ok((meta, origins, table))
+}
+
+/// Chunks and where they stand in the file.
+#[cfg(not(feature = "sim"))]
+type Parcel = Vec<(u64, Decoded)>;
+
+/// The table from the rest of the file: one thread reads and decodes, the other builds.
+#[cfg(not(feature = "sim"))]
+fn restore(reader: FrameReader) -> io::Result<Table> {
+    let path = reader.path.clone();
+    let (hand_over, parcels) = mpsc::sync_channel::<Parcel>(PARCELS_AHEAD);
+    thread::scope(|scope| {
+        let decoding = scope.spawn(move || decode(reader, &hand_over));
+        let mut restorer = Restorer::default();
+        for (offset, decoded) in parcels.into_iter().flatten() {
+            restorer.take(decoded).map_err(|error| corrupt(&path, offset, &error.to_string()))?;
+        }
+        let end = decoding.join().map_err(|_| io::Error::other("reading the snapshot has panicked"))??;
+        restorer.finish().map_err(|error| corrupt(&path, end, &error.to_string()))
+    })
+}
+
+/// Decodes the rest of the file, and tells where it ends.
+#[cfg(not(feature = "sim"))]
+fn decode(mut reader: FrameReader, hand_over: &mpsc::SyncSender<Parcel>) -> io::Result<u64> {
+    let path = reader.path.clone();
+    let mut decoder = Decoder::default();
+    loop {
+        let mut parcel = Vec::with_capacity(PARCEL_LEN);
+        let mut ended = false;
+        while !ended && parcel.len() < PARCEL_LEN {
+            let offset = reader.offset;
+            let chunk = reader.frame()?;
+            ended = chunk.is_empty();
+            if !ended {
+                let decoded = decoder.decode(chunk);
+                parcel.push((offset, decoded.map_err(|error| corrupt(&path, offset, &error.to_string()))?));
+            }
+        }
+        // Where nobody takes it, the other thread has found something wrong, and says so.
+        if hand_over.send(parcel).is_err() || ended {
+            return Ok(reader.offset);
+        }
+    }
+}
+
+/// The same on the only thread there is in the simulation.
+#[cfg(feature = "sim")]
+fn restore(mut reader: FrameReader) -> io::Result<Table> {
+    let path = reader.path.clone();
     let mut restorer = Restorer::default();
     loop {
         let offset = reader.offset;
@@ -111,10 +204,9 @@ pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Origins, Table)> {
         if chunk.is_empty() {
             break;
         }
-        restorer.push(chunk).map_err(|error| corrupt(path, offset, &error.to_string()))?;
+        restorer.push(chunk).map_err(|error| corrupt(&path, offset, &error.to_string()))?;
     }
-    let table = restorer.finish().map_err(|error| corrupt(path, reader.offset, &error.to_string()))?;
-    Ok((meta, origins, table))
+    restorer.finish().map_err(|error| corrupt(&path, reader.offset, &error.to_string()))
 }
 
 /// The newest complete snapshot and what raft knows about it.
@@ -122,6 +214,11 @@ pub fn newest(dir: &Path) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
     let Some(path) = files(dir, "snapshot")?.pop() else { return Ok(None) };
     let meta = FrameReader::open(&path)?.value()?;
     Ok(Some((meta, SnapshotFile { path })))
+}
+
+/// The bytes of the newest complete snapshot; 0 if there is none.
+pub fn newest_len(dir: &Path) -> io::Result<u64> {
+    files(dir, "snapshot")?.pop().map_or(Ok(0), |path| fs::len(&path))
 }
 
 /// Removes every snapshot that is older than this one. A newer one stays: it came from the leader while this one was
@@ -166,7 +263,7 @@ struct FrameReader {
 
 impl FrameReader {
     fn open(path: &Path) -> io::Result<Self> {
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
         let mut magic = [0; 8];
         file.read_exact(&mut magic).map_err(|_| corrupt(path, 0, "it is shorter than its header"))?;
         if ![MAGIC, MAGIC_1].contains(&&magic) {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{Stream, StreamExt};
 use leasehold_core::Table;
+use leasehold_core::table::Frozen;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::RwLock;
@@ -163,7 +164,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
         let frozen = self.shared.table.read().freeze();
         let (origins, dir) = (self.origins.clone(), self.snapshot_dir.clone());
-        SnapshotBuilder { frozen: Arc::new(frozen), meta, origins, dir }
+        SnapshotBuilder { frozen: Some(frozen), meta, origins, dir }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
@@ -186,14 +187,15 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let now_us = table.clock().now_us;
         self.origins = origins;
         self.applied = meta.last_log_id;
-        {
+        let replaced = {
             let mut current = self.shared.table.write();
-            *current = table;
             self.shared.note_applied(self.applied, now_us);
-        }
+            std::mem::replace(&mut *current, table)
+        };
         self.membership = meta.last_membership.clone();
         self.publisher.wake_all();
-        Ok(())
+        // A large one takes a while to go, and this thread has others to serve.
+        outside::blocking(move || drop(replaced)).await
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
@@ -204,7 +206,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
 /// Writes a frozen table to disk, beside the one that lives on.
 pub struct SnapshotBuilder {
-    frozen: Arc<leasehold_core::table::Frozen>,
+    /// Lent to the thread that writes it, and gone when it is written: what only it still holds takes a while to free.
+    frozen: Option<Frozen>,
     meta: SnapshotMeta,
     origins: Origins,
     dir: PathBuf,
@@ -215,18 +218,24 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         loop {
-            let (frozen, meta, dir) = (self.frozen.clone(), self.meta.clone(), self.dir.clone());
-            let origins = self.origins.clone();
-            match outside::in_background(move || snapshot_file::write(&dir, &meta, &origins, &frozen)).await?
-            {
+            let (meta, origins, dir) = (self.meta.clone(), self.origins.clone(), self.dir.clone());
+            let Some(frozen) = self.frozen.take() else {
+                return Err(io::Error::other("this snapshot has been written"));
+            };
+            let writing = outside::in_background(move || {
+                let written = snapshot_file::write(&dir, &meta, &origins, &frozen);
+                written.map_err(|error| (error, frozen))
+            });
+            match writing.await? {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err((error, frozen)) if error.kind() == io::ErrorKind::StorageFull => {
+                    self.frozen = Some(frozen);
                     tracing::error!(%error, "no space to write a snapshot; trying again in 5 s: free space on the disk of the data directory");
                     outside::sleep(std::time::Duration::from_secs(5)).await;
                 }
-                Err(error) => return Err(error),
+                Err((error, _)) => return Err(error),
             }
         }
     }
