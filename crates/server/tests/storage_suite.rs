@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use leasehold_core::{Batch, Command, Stamp};
 use leasehold_server::engine::awaited::Awaited;
+use leasehold_server::engine::entry::Proposal;
 use leasehold_server::engine::log_store::LogStore;
 use leasehold_server::engine::state_machine::{Shared, StateMachine};
 use leasehold_server::engine::types::TypeConfig;
 use leasehold_server::engine::wal::{Wal, WalOptions};
 use leasehold_server::publish::Publisher;
-use openraft::StorageError;
-use openraft::storage::RaftLogStorage;
+use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::testing::log_id;
+use openraft::type_config::alias::EntryOf;
+use openraft::{EntryPayload, StorageError};
 
 /// A folder of its own for each case of the suite.
 struct Folder(PathBuf);
@@ -79,4 +82,46 @@ async fn a_commit_mark_beyond_the_end_of_the_log_is_forgotten() {
     drop(wal);
     let mut log = LogStore::open(&dir, WalOptions::default()).expect("the log can be opened");
     assert_eq!(log.read_committed().await.expect("it can be read"), None);
+}
+
+/// A start goes through the log piece by piece, and the next piece is read ahead. It must not be one that is cut off
+/// and written anew meanwhile.
+#[tokio::test]
+async fn what_was_read_ahead_is_forgotten_when_the_end_of_the_log_is_cut_off() {
+    let folder = Folder::new();
+    let dir = folder.path().join("log");
+    let open = || LogStore::open(&dir, WalOptions::default()).expect("the log can be opened");
+    let mut log = open();
+    log.blocking_append((0..192).map(|index| large_entry(1, index))).await.expect("entries can be appended");
+    drop(log);
+    // Opened anew, nothing is in memory.
+    let mut log = open();
+    let mut reader = log.get_log_reader().await;
+    assert_eq!(terms(&mut reader, 0..64).await, [1; 64]);
+    assert_eq!(terms(&mut reader, 64..128).await, [1; 64]);
+    // Time for the next piece to be read.
+    tokio::task::spawn_blocking(|| ()).await.expect("a thread can be waited for");
+    log.truncate_after(Some(log_id::<TypeConfig>(1, 1, 127))).await.expect("the end can be cut off");
+    for index in 128..256 {
+        // One by one: what was written before the last one leaves the memory.
+        log.blocking_append([large_entry(2, index)]).await.expect("an entry can be appended");
+    }
+    assert_eq!(terms(&mut reader, 128..192).await, [2; 64]);
+    assert_eq!(terms(&mut reader, 192..256).await, [2; 64]);
+}
+
+/// Of several, the oldest don't stay in memory.
+fn large_entry(term: u64, index: u64) -> EntryOf<TypeConfig> {
+    let commands = vec![Command::Settle { resources: vec!["r".repeat(20_000).into()] }];
+    let proposal = Proposal::from(Batch { stamp: Stamp::default(), commands });
+    openraft::Entry {
+        log_id: log_id::<TypeConfig>(term, 1, index),
+        payload: EntryPayload::Normal(Arc::new(proposal)),
+    }
+}
+
+async fn terms(reader: &mut LogStore, range: std::ops::Range<u64>) -> Vec<u64> {
+    let entries = reader.try_get_log_entries(range.clone()).await.expect("entries can be read");
+    assert!(entries.iter().map(|entry| entry.log_id.index).eq(range));
+    entries.iter().map(|entry| entry.log_id.leader_id.term).collect()
 }

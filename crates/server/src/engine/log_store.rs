@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::types::{Entry, LogId, NodeId, TypeConfig, Vote};
 use super::wal::{Record, Wal, WalError, WalOptions};
-use crate::outside;
+use crate::outside::{self, JoinHandle};
 
 /// The format of an entry's bytes, their first one. Older formats stay readable.
 pub(super) const ENTRY_FORMAT: u8 = 2;
@@ -29,12 +29,38 @@ pub(super) const ENTRY_FORMAT: u8 = 2;
 const ENTRY_FORMAT_BATCH: u8 = 1;
 /// Encoded entries kept in memory: far more than are ever between append and apply.
 const CACHE_BYTES_MAX: usize = 1 << 20;
+/// Entries that are read ahead at the most: as many as openraft asks for at a time when it starts.
+const AHEAD_MAX: u64 = 64;
 
-/// The log of one node. Clones share it.
+/// The log of one node. Clones share it; each reads ahead for itself.
 #[derive(Clone)]
 pub struct LogStore {
     wal: Wal,
     state: Arc<Mutex<State>>,
+    ahead: Ahead,
+}
+
+/// What a reader that goes through the log from one end to the other asks for next: it is read and decoded while the
+/// last piece is being applied. A start spends half of its time on either.
+#[derive(Default)]
+struct Ahead {
+    /// Where the last piece from the disk ended.
+    end: u64,
+    next: Option<Piece>,
+}
+
+/// Entries that are being read.
+struct Piece {
+    range: Range<u64>,
+    /// How often the log had been cut off at its end by then. What was read before another cut is worth nothing.
+    cuts: u64,
+    entries: JoinHandle<io::Result<Vec<Entry>>>,
+}
+
+impl Clone for Ahead {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// What openraft asks for without waiting for the disk.
@@ -44,6 +70,8 @@ struct State {
     committed: Option<LogId>,
     purged: Option<LogId>,
     last: Option<LogId>,
+    /// How often entries were cut off at the end.
+    cuts: u64,
     /// The newest entries, consecutive, with their encoded sizes.
     cache: VecDeque<(Entry, usize)>,
     cache_bytes: usize,
@@ -74,12 +102,40 @@ impl LogStore {
         if state.committed > state.last {
             state.committed = None;
         }
-        Ok(Self { wal, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { wal, state: Arc::new(Mutex::new(state)), ahead: Ahead::default() })
     }
 
     /// The log on disk.
     pub fn wal(&self) -> &Wal {
         &self.wal
+    }
+
+    /// Entries from the disk. Whoever asks for piece after piece finds the next one read.
+    async fn read_older(&mut self, range: Range<u64>) -> io::Result<Vec<Entry>> {
+        let len = range.end.saturating_sub(range.start);
+        let goes_on = self.ahead.end == range.start;
+        let entries = match self.ahead.next.take().filter(|piece| piece.range == range) {
+            Some(piece) => {
+                let entries = piece.entries.await.map_err(io::Error::other)??;
+                // Unless it was cut off meanwhile, or was not all there yet.
+                let whole = piece.cuts == self.state.lock().cuts && entries.len() as u64 == len;
+                if whole { Some(entries) } else { None }
+            }
+            None => None,
+        };
+        let entries = match entries {
+            Some(entries) => entries,
+            None => read_entries(self.wal.clone(), range.clone()).await?,
+        };
+        self.ahead.end = range.end;
+        // In the simulation every step has its place, and nothing is gained by reading ahead.
+        if goes_on && len <= AHEAD_MAX && cfg!(not(feature = "sim")) {
+            let next = range.end..range.end + len;
+            let cuts = self.state.lock().cuts;
+            let entries = outside::spawn(read_entries(self.wal.clone(), next.clone()));
+            self.ahead.next = Some(Piece { range: next, cuts, entries });
+        }
+        Ok(entries)
     }
 
     async fn write(&self, record: Record) -> io::Result<()> {
@@ -147,14 +203,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         if start >= older_end {
             return Ok(cached);
         }
-        let wal = self.wal.clone();
-        let older = outside::blocking(move || {
-            wal.read(start..older_end)?
-                .iter()
-                .map(|(_, bytes)| decode_entry(bytes))
-                .collect::<io::Result<Vec<_>>>()
-        });
-        let mut entries = older.await??;
+        let mut entries = self.read_older(start..older_end).await?;
         entries.extend(cached);
         Ok(entries)
     }
@@ -228,6 +277,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         {
             let mut state = self.state.lock();
             state.drop_cached(|index| index >= from);
+            state.cuts += 1;
             state.last = last_kept.or(state.purged);
         }
         self.write(Record::TruncateFrom(from)).await
@@ -242,6 +292,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         }
         self.write(Record::PurgeUpto { index: upto.index, payload: encode(&upto)? }).await
     }
+}
+
+/// Reads and decodes entries where nobody waits for it.
+async fn read_entries(wal: Wal, range: Range<u64>) -> io::Result<Vec<Entry>> {
+    let read = move || wal.read(range)?.iter().map(|(_, bytes)| decode_entry(bytes)).collect();
+    outside::blocking(read).await?
 }
 
 fn encode(value: &impl Serialize) -> io::Result<Bytes> {
