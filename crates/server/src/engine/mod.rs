@@ -35,7 +35,7 @@ pub mod wal;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -77,6 +77,10 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
 const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
+/// A snapshot is so many times as large as the log that makes it due, in a large table. A start applies that log: with
+/// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
+/// while claims are renewed, and four times what they end up with while the table grows.
+const SNAPSHOT_TO_LOG: u64 = 3;
 /// Entries in one message: each may have a megabyte.
 const ENTRIES_PER_MESSAGE: u64 = 16;
 
@@ -87,7 +91,7 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// What travels in the log.
     pub settings: Settings,
-    /// A snapshot is taken when the log has grown by this much, or by half of the last snapshot.
+    /// A snapshot is taken when the log has grown by this much, or by a third of the last snapshot.
     pub snapshot_log_bytes: u64,
     /// Who hears of every event.
     pub listeners: Vec<Arc<dyn Listener>>,
@@ -671,7 +675,8 @@ async fn take_snapshots(engine: Arc<Engine>) {
         outside::sleep(Duration::from_millis(250)).await;
         let bytes = engine.log.wal().log_bytes();
         left = bytes.min(left);
-        if bytes - left < engine.config.snapshot_log_bytes.max(newest_snapshot_bytes(&dir) / 2) {
+        let last = snapshot_file::newest_len(&dir).unwrap_or(0);
+        if bytes - left < engine.config.snapshot_log_bytes.max(last / SNAPSHOT_TO_LOG) {
             continue;
         }
         let mut progress = engine.raft.watch_snapshot_progress();
@@ -681,9 +686,4 @@ async fn take_snapshots(engine: Arc<Engine>) {
         let _ = outside::timeout(Duration::from_secs(120), progress.changed()).await;
         left = engine.log.wal().log_bytes();
     }
-}
-
-fn newest_snapshot_bytes(dir: &Path) -> u64 {
-    let newest = snapshot_file::newest(dir).ok().flatten();
-    newest.and_then(|(_, file)| outside::fs::len(&file.path).ok()).unwrap_or(0)
 }
