@@ -8,7 +8,6 @@
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 #[cfg(not(feature = "sim"))]
 use std::{sync::mpsc, thread};
 
@@ -29,12 +28,6 @@ const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
 const MAGIC_1: &[u8; 8] = b"LHSNAP\0\x01";
 /// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
 const CHUNK_LEN_MAX: u32 = 64 << 20;
-/// So much is written before it is synced. A file system that has to write out a whole snapshot at once keeps the log
-/// waiting meanwhile, and with it every request.
-const SYNC_EVERY: usize = 1 << 20;
-/// So much is encoded and written, in a millisecond or two, before others may go first for a moment.
-const REST_EVERY: usize = 256 << 10;
-const REST: Duration = Duration::from_millis(1);
 /// Chunks that one thread hands to the other at a time.
 #[cfg(not(feature = "sim"))]
 const PARCEL_LEN: usize = 32;
@@ -99,8 +92,7 @@ fn place(
 }
 
 fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Frozen) -> io::Result<()> {
-    let file = Paced { file: File::create(path)?, unsynced: 0 };
-    let mut file = BufWriter::with_capacity(REST_EVERY, file);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     file.write_all(MAGIC)?;
     write_frame(&mut file, &postcard::to_stdvec(meta).map_err(io::Error::other)?)?;
     write_frame(&mut file, &postcard::to_stdvec(origins).map_err(io::Error::other)?)?;
@@ -108,30 +100,7 @@ fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Froz
         write_frame(&mut file, &chunk)?;
     }
     write_frame(&mut file, &[])?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
-}
-
-/// A file that is synced piece by piece while it is written, at a pace that leaves most of the machine to others.
-struct Paced {
-    file: File,
-    unsynced: usize,
-}
-
-impl Write for Paced {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.file.write(bytes)?;
-        self.unsynced += len;
-        if self.unsynced >= SYNC_EVERY {
-            self.unsynced = 0;
-            self.file.sync_data()?;
-        }
-        outside::rest(REST);
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 fn write_frame(file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::thread;
 pub use std::time::Instant;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use rand::random;
 use tokio::sync::oneshot;
@@ -35,21 +35,15 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
 }
 
-/// Does long work on a thread of its own, which [`rest`]s now and then.
-///
-/// Not on one that is nicer than the others: on a busy machine it would be put aside for a tenth of a second, with
-/// whatever lock of the allocator or the file system it holds just then, and everybody who needs that would wait along.
+/// Does work on a thread that yields to every other.
 pub async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (done, result) = oneshot::channel();
     thread::Builder::new().name("snapshot".into()).spawn(move || {
+        // On Linux this is the niceness of the calling thread alone. Where it can't be set, it is only less polite.
+        rustix::process::setpriority_process(None, 19).ok();
         done.send(work()).ok();
     })?;
     result.await.map_err(io::Error::other)
-}
-
-/// Lets others go first for a moment, in the middle of long work.
-pub fn rest(pause: Duration) {
-    thread::sleep(pause);
 }
 
 /// Microseconds since 1970 by the wall clock; 0 where it stands before that.

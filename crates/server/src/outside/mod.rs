@@ -23,6 +23,6 @@ pub mod fs {
 pub use machine::*;
 #[cfg(feature = "sim")]
 pub use simulated::runtime::{
-    Instant, JoinHandle, Runtime, blocking, in_background, random, rest, sleep, sleep_until, spawn, timeout,
+    Instant, JoinHandle, Runtime, blocking, in_background, random, sleep, sleep_until, spawn, timeout,
     wall_us,
 };

@@ -311,9 +311,6 @@ pub async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
     Ok(work())
 }
 
-/// Here nobody else wants to go first.
-pub fn rest(_pause: Duration) {}
-
 /// A number by the dice of the seed.
 pub fn random<T>() -> T
 where
