@@ -39,7 +39,7 @@ fix: ## format, and let clippy mend what it can
 bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 	$(CARGO) run --release --locked -- bench report --serve
 
-# QUICK=1: three minutes instead of a quarter of an hour. BENCH_OUT=FILE: the figures as JSON.
+# QUICK=1: three minutes instead of nine. BENCH_OUT=FILE: the figures as JSON.
 # BENCH_DIR: the disk that everybody writes to.
 BENCH_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 bench-peers: ## the service beside etcd, redis, zookeeper and postgresql, in one run (see docs/benchmarks.md)
