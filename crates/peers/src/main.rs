@@ -133,7 +133,7 @@ fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
     Ok(())
 }
 
-/// About 11 minutes on two cores: more turns even out more than longer ones do.
+/// About nine minutes on two cores: more turns even out more than longer ones do.
 const FULL: Effort = Effort {
     turns: 5,
     warmup: Duration::from_millis(300),

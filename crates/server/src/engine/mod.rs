@@ -9,7 +9,7 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
+//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
 //! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
 
 pub mod awaited;
@@ -23,7 +23,6 @@ pub mod membership;
 pub mod observed;
 mod peer;
 mod propose;
-
 mod reads;
 pub mod recovery;
 mod runtime;
@@ -31,6 +30,7 @@ pub mod snapshot_file;
 pub mod state_machine;
 mod status;
 pub mod types;
+mod upkeep;
 pub mod wal;
 
 use std::collections::BTreeMap;
@@ -56,19 +56,15 @@ pub use self::peer::{PeerTls, Secret};
 use self::propose::Proposer;
 use self::reads::Barrier;
 use self::runtime::EngineThread;
-use self::state_machine::{NO_DEADLINE, Shared, StateMachine};
+use self::state_machine::{Shared, StateMachine};
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
-use crate::outside::{self, Instant, JoinHandle};
+use crate::outside::{self, JoinHandle};
 use crate::publish::{Listener, Publisher};
 
 /// The number of a node that is alone.
 pub const ALONE: NodeId = 1;
-/// Entries are stamped at least this often while anything is held that has a deadline.
-const STAMP_EVERY_US: u64 = 1_000_000;
-/// The shortest pause before the clock is looked at again: what the timer can tell apart.
-const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
 /// Clients wait so long for a leader to come back before they are told that there is none.
@@ -77,10 +73,6 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
 const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
-/// A snapshot is so many times as large as the log that makes it due, in a large table. A start applies that log: with
-/// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
-/// while claims are renewed, and four times what they end up with while the table grows.
-const SNAPSHOT_TO_LOG: u64 = 3;
 /// Entries in one message: each may have a megabyte.
 const ENTRIES_PER_MESSAGE: u64 = 16;
 
@@ -289,9 +281,9 @@ impl Engine {
         let tasks = [
             self.thread.spawn(self.proposer.clone().run(raft.clone())),
             self.thread.spawn(watch.run()),
-            self.thread.spawn(tick(self.clone())),
+            self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
-            self.thread.spawn(take_snapshots(self.clone())),
+            self.thread.spawn(upkeep::take_snapshots(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -622,68 +614,4 @@ async fn start_raft(
     let config = config.validate().map_err(|error| StartError::Raft(error.to_string()))?;
     let raft = Raft::new(node, Arc::new(config), network, log, machine).await;
     raft.map_err(|error| StartError::Raft(error.to_string()))
-}
-
-/// Moves the table clock when something is due, so that expiry and hand-over need no request.
-async fn tick(engine: Arc<Engine>) {
-    let mut last_us = 0;
-    let mut configured = None;
-    loop {
-        let Role::Leads { term } = engine.leadership.role() else {
-            engine.leadership.ticker.notified().await;
-            continue;
-        };
-        if configured != Some(term) {
-            configured = Some(term);
-            if let Err(error) = engine.configure().await {
-                tracing::warn!(%error, "the settings of this node could not be made the table's");
-            }
-        }
-        let deadline_us = engine.shared.earliest_deadline_us.load(Ordering::Acquire);
-        if deadline_us == NO_DEADLINE {
-            tokio::select! {
-                biased;
-                () = engine.shared.deadline_moved.notified() => {}
-                () = engine.leadership.ticker.notified() => {}
-            }
-            continue;
-        }
-        last_us = engine.shared.table.read().clock().now_us.max(last_us);
-        let next_us = deadline_us.min(last_us + STAMP_EVERY_US);
-        if next_us > engine.clock.now_us() {
-            // A clock that stands still, since its leader has not pulsed for a while, must not be asked again at once.
-            let at = engine.clock.instant_of(next_us).max(Instant::now() + TICK_PAUSE_MIN);
-            tokio::select! {
-                biased;
-                () = outside::sleep_until(at) => {}
-                () = engine.shared.deadline_moved.notified() => {}
-                () = engine.leadership.ticker.notified() => {}
-            }
-        } else if let Err(error) = engine.submit(Command::Tick).await {
-            tracing::warn!(%error, "the clock of the table could not be moved");
-            outside::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-/// Takes a snapshot when the log has become long, so that it can be cut.
-async fn take_snapshots(engine: Arc<Engine>) {
-    let dir = engine.snapshot_dir();
-    // What the last snapshot left behind for nodes that were away for a moment does not count as growth.
-    let mut left = 0;
-    loop {
-        outside::sleep(Duration::from_millis(250)).await;
-        let bytes = engine.log.wal().log_bytes();
-        left = bytes.min(left);
-        let last = snapshot_file::newest_len(&dir).unwrap_or(0);
-        if bytes - left < engine.config.snapshot_log_bytes.max(last / SNAPSHOT_TO_LOG) {
-            continue;
-        }
-        let mut progress = engine.raft.watch_snapshot_progress();
-        if engine.raft.trigger().snapshot().await.is_err() {
-            return;
-        }
-        let _ = outside::timeout(Duration::from_secs(120), progress.changed()).await;
-        left = engine.log.wal().log_bytes();
-    }
 }
