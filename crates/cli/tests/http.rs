@@ -157,3 +157,35 @@ fn a_slow_reader_of_a_long_list_gets_all_of_it() {
     let reply = client.read_reply("GET").unwrap();
     assert_eq!(reply.json().as_array().unwrap().len(), 300);
 }
+
+#[test]
+fn connections_near_the_engine_and_far_from_it_hand_over_to_each_other() {
+    // The first ones are served by the engine's own thread, and more than it takes by others.
+    const CONNECTIONS: usize = 300;
+    let server = Server::start();
+    let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| server.client()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send_raw(post(&claim_body(&format!("own{i}"), 60.0)).as_bytes());
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply().status, 201);
+    }
+    let (near, far) = (0, CONNECTIONS - 1);
+    for (holder, waiter) in [(near, far), (far, near)] {
+        let body = claim_body(&format!("shared{holder}"), 60.0);
+        clients[holder].send_raw(post(&body).as_bytes());
+        let held = clients[holder].reply();
+        assert_eq!(held.status, 201);
+        let waiting = post(&body).replace("/v1/claims/", "/v1/claims/?wait=60");
+        clients[waiter].send_raw(waiting.as_bytes());
+        pause();
+        let path = held.header("location").unwrap().to_string();
+        let path = &path[path.find("/v1/").unwrap()..];
+        let released = clients[holder].request("PATCH", path, &[], br#"{"status": "released"}"#);
+        assert_eq!(released.status, 204, "{}", released.text());
+        assert_eq!(clients[waiter].reply().status, 201);
+        // And a list, which is made elsewhere, shows both.
+        let list = clients[holder].request("GET", &format!("/v1/claims/?resource=shared{holder}"), &[], b"");
+        assert_eq!((list.status, list.json().as_array().unwrap().len()), (200, 2));
+    }
+}

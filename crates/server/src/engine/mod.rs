@@ -444,6 +444,15 @@ impl Engine {
         self.read_settled(look).await
     }
 
+    /// Runs a task on the engine's own thread, where nothing between a request and the table wakes another one. It must
+    /// never take long: everybody waits meanwhile.
+    pub fn spawn_near<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.thread.spawn(task)
+    }
+
     /// Where long-polls wait.
     pub fn publisher(&self) -> &Arc<Publisher> {
         &self.publisher
@@ -518,8 +527,8 @@ pub enum Settled<T> {
     No(Vec<Arc<str>>),
 }
 
-/// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, and that happens on
-/// other threads: the engine's own thread writes and syncs. With peers it depends on who leads (`leadership.rs`).
+/// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, which happens in the
+/// sockets: the engine's own thread writes and syncs. With peers it depends on who leads (`leadership.rs`).
 fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     let listeners = listeners.to_vec();
     let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));

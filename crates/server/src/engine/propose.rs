@@ -39,6 +39,8 @@ const PARCEL_BYTES_MAX: usize = 1 << 20;
 const PENDING_MAX: usize = 100_000;
 /// Parcels of other nodes waiting to be packed: each node sends only a few at a time.
 const FORWARDED_MAX: usize = 64;
+/// How often the proposer looks whether more has come before it packs what there is.
+const LOOKS_MAX: usize = 8;
 
 /// Commands and who waits for them.
 enum Job {
@@ -172,6 +174,7 @@ impl Proposer {
                 () = self.leadership.changed.notified() => {}
             }
             loop {
+                self.gather().await;
                 let sent = match self.leadership.role() {
                     Role::Leads { .. } => self.propose_next(&raft).await,
                     Role::Follows { leader } => self.forward_next(leader),
@@ -188,6 +191,27 @@ impl Proposer {
             if self.is_drained() {
                 return;
             }
+        }
+    }
+
+    /// Lets connections on this thread hand in what they have received already, until a look finds nothing new: a
+    /// larger entry costs hardly more than a small one, and a sync as much. Whoever is alone waits for one look.
+    async fn gather(&self) {
+        let waiting = || {
+            let pending = self.pending.lock();
+            pending.len + pending.forwarded.len()
+        };
+        let mut before = waiting();
+        for _ in 0..LOOKS_MAX {
+            if before == 0 || before >= PARCEL_LEN_MAX {
+                return;
+            }
+            tokio::task::yield_now().await;
+            let now = waiting();
+            if now == before {
+                return;
+            }
+            before = now;
         }
     }
 

@@ -1,9 +1,10 @@
-//! The engine's own thread: proposer, openraft, log and table run there, one after the other.
+//! The engine's own thread: proposer, openraft, log and table run there, one after the other, and some connections.
 //!
-//! In:    futures of the engine. Out: their results, on whichever thread asked.
-//! Never: runs anything that waits for a client. What passes between these tasks several times an entry then costs a
-//!        look at a local queue instead of waking another thread; and while an entry is being synced, the other
-//!        threads read the requests that will fill the next one.
+//! In:    futures of the engine; connections, as many as `http/server.rs` keeps near. Out: their results, on whichever
+//!        thread asked.
+//! Never: runs what takes long (`http/aside.rs`). What passes between these tasks several times an entry costs a look
+//!        at a local queue instead of waking another thread; and requests that arrive while an entry is being synced
+//!        are all in the next one.
 
 use std::future::Future;
 use std::io;

@@ -28,6 +28,9 @@ const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
 const MAGIC_1: &[u8; 8] = b"LHSNAP\0\x01";
 /// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
 const CHUNK_LEN_MAX: u32 = 64 << 20;
+/// So much is written before it is synced. A disk that has to write out a whole snapshot at once keeps the log waiting
+/// meanwhile, and with it every request.
+const SYNC_EVERY: usize = 4 << 20;
 /// Chunks that one thread hands to the other at a time.
 #[cfg(not(feature = "sim"))]
 const PARCEL_LEN: usize = 32;
@@ -93,11 +96,18 @@ fn place(
 
 fn write_file(path: &Path, meta: &SnapshotMeta, origins: &Origins, frozen: &Frozen) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut unsynced = 0;
     file.write_all(MAGIC)?;
     write_frame(&mut file, &postcard::to_stdvec(meta).map_err(io::Error::other)?)?;
     write_frame(&mut file, &postcard::to_stdvec(origins).map_err(io::Error::other)?)?;
     for chunk in frozen.chunks() {
         write_frame(&mut file, &chunk)?;
+        unsynced += chunk.len();
+        if unsynced >= SYNC_EVERY {
+            unsynced = 0;
+            file.flush()?;
+            file.get_ref().sync_data()?;
+        }
     }
     write_frame(&mut file, &[])?;
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()

@@ -3,6 +3,7 @@
 //! In:    bytes from strangers. Out: requests to the dialects (`routes.rs`), their responses back.
 //! Never: knows about locks.
 
+pub mod aside;
 pub mod basic;
 pub mod body;
 mod cluster;

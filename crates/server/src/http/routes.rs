@@ -142,6 +142,36 @@ fn dispatch(
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
         take_stale(&mut request);
     }
+    match is_long(&request) {
+        true => app.aside.clone().make(place(app, connection, request, caller)),
+        false => place(app, connection, request, caller),
+    }
+}
+
+/// Whether an answer may need a look at everything in the table, or at all the nodes. What comes in pieces is read where
+/// it comes in.
+fn is_long(request: &Request<RequestBody>) -> bool {
+    let path = request.uri().path();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let long = match path.strip_prefix("/v1/") {
+        Some("claims" | "claims/") => reads,
+        Some("backup") => true,
+        Some(rest) if rest.starts_with("claims/") || rest.starts_with("events") => false,
+        Some(rest) if rest.starts_with("dss/") => rest.ends_with("/list"),
+        Some(rest) if rest.starts_with("cluster") => true,
+        // Lists of leases and the dashboard's, but no lease.
+        Some(rest) => reads && !rest.contains("/leases/"),
+        None => path.starts_with("/resources") || path == "/metrics",
+    };
+    long && matches!(request.body(), RequestBody::Whole(_))
+}
+
+fn place(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request<RequestBody>,
+    caller: Caller,
+) -> Answer {
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
         return claims::collection(app, connection, request, caller);

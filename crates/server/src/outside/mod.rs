@@ -2,7 +2,7 @@
 //!
 //! In:    the engine's calls. Out: the operating system's and tokio's answers (`machine.rs`, `files.rs`); in a build of the
 //!        simulation (`crates/lab`, feature `sim`) those of `simulated/`, where a seed decides.
-//! Never: adds anything of its own: in the service every name here is another one's.
+//! Never: adds anything of its own: in the service every name here is another one's, but for `StopOnDrop`.
 
 #[cfg(not(feature = "sim"))]
 mod files;
@@ -26,3 +26,12 @@ pub use simulated::runtime::{
     Instant, JoinHandle, Runtime, blocking, in_background, random, sleep, sleep_until, spawn, timeout,
     wall_us,
 };
+
+/// A task that ends when nobody wants its result any more.
+pub(crate) struct StopOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
+
+impl<T> Drop for StopOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

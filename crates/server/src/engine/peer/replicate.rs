@@ -24,13 +24,13 @@ use openraft::{BasicNode, OptionalSend};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 
 use super::link::Link;
 use super::wire::{FRAME_MAX, Stream, frame, receive};
 use super::{Answer, Ask, Lane, PeerError, Peers};
 use crate::engine::snapshot_file::SnapshotFile;
 use crate::engine::types::{NodeId, TypeConfig, Vote};
+use crate::outside::StopOnDrop;
 
 type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -151,6 +151,7 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
             let patience = option.hard_ttl() * 4;
             let (answers, answered) = mpsc::channel(PIPELINE);
             let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
+            // With it goes the connection.
             let flow = tokio::spawn(flow(lane, requests, answers, patience, self.lane.clone()));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {
                 let answer = answered.recv().await?;
@@ -209,15 +210,6 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
     /// A node that comes back is noticed within a heartbeat or two.
     fn backoff(&self) -> Option<Backoff> {
         Some(Backoff::new(std::iter::repeat(Duration::from_millis(100))))
-    }
-}
-
-/// Ends a flow whose answers nobody wants any more; its connection goes with it.
-struct StopOnDrop(JoinHandle<()>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

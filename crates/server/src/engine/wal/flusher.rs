@@ -17,7 +17,7 @@ use super::queue::{Done, Failure, Pending, answer};
 use super::record::Item;
 use super::segment::{self, Segment};
 use super::state::Cursor;
-use super::{Flushed, Shared, frame};
+use super::{Flushed, SLOW_SYNC, Shared, frame};
 use crate::outside::Instant;
 use crate::outside::fs::FileExt;
 
@@ -214,9 +214,11 @@ impl Flusher {
             let started = Instant::now();
             let written = self.active.file.write_all_at(&self.frame, self.tail);
             written.and_then(|()| self.sync()).map_err(|error| self.fail(&error))?;
+            let took = started.elapsed();
+            self.shared.slow.store(took >= SLOW_SYNC, Ordering::Relaxed);
             if let Some(observe) = &self.shared.options.observe {
                 let (bytes, records) = (self.frame.len() as u64, self.records);
-                observe(Flushed { took: started.elapsed(), bytes, records });
+                observe(Flushed { took, bytes, records });
             }
             self.finish()?;
         }
@@ -301,6 +303,7 @@ mod tests {
             options: WalOptions::default(),
             queue: Queue::default(),
             flush_in_caller: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
             keeper: Keeper::new(&std::env::temp_dir(), 4096, None, 2),
             log: RwLock::new(Log { state: LogState::default(), files: BTreeMap::new() }),
             live_bytes: AtomicU64::new(0),

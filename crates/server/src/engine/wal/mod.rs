@@ -49,6 +49,9 @@ use recover::Found;
 
 use crate::outside::fs;
 
+/// A sync that takes as long as this costs more than waking two threads.
+const SLOW_SYNC: Duration = Duration::from_millis(2);
+
 /// How a log is laid out and watched.
 #[derive(Clone)]
 pub struct WalOptions {
@@ -130,6 +133,8 @@ struct Shared {
     options: WalOptions,
     queue: Queue,
     flush_in_caller: AtomicBool,
+    /// Whether the disk took [`SLOW_SYNC`] or longer the last time.
+    slow: AtomicBool,
     keeper: Keeper,
     log: RwLock<Log>,
     /// Payload bytes of the live entries.
@@ -176,7 +181,7 @@ impl Wal {
     /// - anything else: a write or sync failed. Every later append fails the same way; stop the node.
     pub fn append(&self, records: Vec<Record>, done: impl FnOnce(io::Result<()>) + Send + 'static) {
         let Handle { shared, flusher, .. } = &*self.inner;
-        let here = shared.flush_in_caller.load(Ordering::Relaxed);
+        let here = shared.flush_in_caller.load(Ordering::Relaxed) && !shared.slow.load(Ordering::Relaxed);
         shared.queue.push(Pending { records, done: Box::new(done) }, !here);
         if here {
             flusher.lock().flush();
@@ -186,7 +191,8 @@ impl Wal {
     }
 
     /// Whether `append` itself writes and syncs before it returns, instead of leaving that to another thread. Two threads
-    /// fewer to wake an append; for a caller that has nothing else to do meanwhile. Appends keep their order.
+    /// fewer to wake an append; for a caller that has nothing else to do meanwhile. Appends keep their order. While the
+    /// disk is slow another thread does it all the same: the caller may have others to answer.
     pub fn flush_in_caller(&self, here: bool) {
         // In the simulation the disk takes its time, and the caller must not wait for it.
         self.inner.shared.flush_in_caller.store(here && cfg!(not(feature = "sim")), Ordering::Relaxed);
@@ -302,6 +308,7 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
     let files = segments.into_iter().map(|segment| (segment.number, segment.file)).collect();
     let shared = Arc::new(Shared {
         flush_in_caller: AtomicBool::new(options.flush_in_caller),
+        slow: AtomicBool::new(false),
         options,
         queue: Queue::default(),
         keeper,
@@ -345,4 +352,33 @@ fn flush(shared: &Shared, flusher: &Mutex<Flusher>) {
         shared.queue.fail_queued(&Failure::new(&io::Error::other("the log's flusher has panicked")));
     }
     shared.keeper.close();
+}
+
+#[cfg(all(test, not(feature = "sim")))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_slow_disk_is_waited_for_by_another_thread() {
+        let dir = std::env::temp_dir().join(format!("leasehold-slow-{}", std::process::id()));
+        let options = WalOptions { flush_in_caller: true, segment_bytes: 64 << 10, ..WalOptions::default() };
+        let (wal, _) = Wal::open(&dir, options).expect("an empty log");
+        let here = thread::current().id();
+        let flushed_by = |index, slow| {
+            wal.inner.shared.slow.store(slow, Ordering::Relaxed);
+            let (tell, told) = mpsc::channel();
+            let record = Record::Entry { index, payload: Bytes::from_static(b"x") };
+            wal.append(vec![record], move |result| {
+                tell.send((result.is_ok(), thread::current().id())).unwrap();
+            });
+            told.recv_timeout(Duration::from_secs(60)).expect("an answer")
+        };
+        assert_eq!(flushed_by(0, false), (true, here));
+        let (written, thread) = flushed_by(1, true);
+        assert!(written && thread != here, "the caller itself waited for a slow disk");
+        drop(wal);
+        std::fs::remove_dir_all(dir).ok();
+    }
 }
