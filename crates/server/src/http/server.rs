@@ -52,7 +52,7 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...
-const NEAR_ON_TWO_CORES: usize = 256;
+const NEAR_ON_TWO_CORES: usize = 192;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
 
