@@ -68,7 +68,7 @@ impl Engine {
             snapshot: metrics.snapshot.as_ref().map_or(0, |log_id| log_id.index),
             lags: lags.map(|(id, matched)| (*id, behind(matched))).collect(),
             log_bytes: self.log.wal().log_bytes(),
-            has_room: self.log.wal().room() == Room::Enough,
+            has_room: self.log.wal().room() != Room::Low,
             fatal: metrics.running_state.as_ref().err().map(ToString::to_string),
         }
     }

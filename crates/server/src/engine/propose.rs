@@ -31,6 +31,8 @@ const PARCELS_MAX: usize = 4;
 const _: () = assert!(2 * PARCELS_MAX as u64 + ENTRIES_MAX as u64 <= WINDOW);
 /// How long a parcel that was refused rests: by then there may be another leader, or this one may take it.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// How long the proposer rests while the log's next segment is being prepared.
+const ROOM_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Commands in one parcel: enough for every connection of a busy node.
 const PARCEL_LEN_MAX: usize = 2048;
 /// Bytes of one parcel, roughly: a fraction of a log segment.
@@ -275,8 +277,7 @@ impl Proposer {
         if self.entries.load(Ordering::Acquire) >= ENTRIES_MAX {
             return false;
         }
-        // A full disk refuses what clients ask; time goes on, in the room that is kept for it.
-        let full = self.wal.room() == Room::Low;
+        let full = self.is_full().await;
         let mut parcels: Vec<Parcel> = match self.awaited.has_unsent() {
             false => Vec::new(),
             true => {
@@ -309,6 +310,18 @@ impl Proposer {
             self.awaited.give_up();
         }
         true
+    }
+
+    /// A full disk refuses what clients ask; time goes on, in the room that is kept for it. A disk that is not known to
+    /// be full makes them wait.
+    async fn is_full(&self) -> bool {
+        loop {
+            match self.wal.room() {
+                Room::Enough => return false,
+                Room::Low => return true,
+                Room::Soon => outside::sleep(ROOM_AGAIN_AFTER).await,
+            }
+        }
     }
 
     fn collect_forwarded(&self, full: bool, parcels: &mut Vec<Parcel>) {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::Room;
 use super::segment::{self, Segment};
 use crate::outside::fs;
 
@@ -67,9 +68,14 @@ impl Keeper {
         }
     }
 
-    /// The next segment is ready.
-    pub(super) fn has_spare(&self) -> bool {
-        self.state.lock().spare.is_some()
+    /// Whether the next segment is ready, or will be.
+    pub(super) fn room(&self) -> Room {
+        let state = self.state.lock();
+        match &state.spare {
+            Some(_) => Room::Enough,
+            None if state.failing => Room::Low,
+            None => Room::Soon,
+        }
     }
 
     /// One round of the keeper, where it has no thread.
@@ -178,5 +184,24 @@ impl Keeper {
             state.dead.pop_front();
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ready_yet_is_not_called_full() {
+        let dir = std::env::temp_dir().join(format!("leasehold-keeper-{}", std::process::id()));
+        let keeper = Keeper::new(&dir, 4096, None, 1);
+        assert_eq!(keeper.room(), Room::Soon);
+        // Without its folder no segment can be made, which is as good as a full disk.
+        assert!(!keeper.prepare(&mut keeper.state.lock()));
+        assert_eq!(keeper.room(), Room::Low);
+        std::fs::create_dir(&dir).unwrap();
+        assert!(keeper.prepare(&mut keeper.state.lock()));
+        assert_eq!(keeper.room(), Room::Enough);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -58,7 +58,7 @@ pub struct WalOptions {
     /// Size of a segment file. 8 MiB is prepared in some 20 ms, and a log of one segment reads back as fast.
     /// A larger one makes purging coarser; a smaller one makes more files. Between 4 KiB and 1 GiB.
     pub segment_bytes: u64,
-    /// With less than this left and the next segment not ready, `Wal::room` says `Low`. It must hold everything
+    /// With less than this left and the next segment not ready, `Wal::room` says `Soon` or `Low`. It must hold everything
     /// that is appended after clients are refused: ticks, votes, and the purge that makes room again.
     pub low_room_bytes: u64,
     /// What [`Wal::flush_in_caller`] says at first.
@@ -118,7 +118,9 @@ pub struct Torn {
 pub enum Room {
     /// Yes.
     Enough,
-    /// The disk is full, or too slow to prepare the next segment in time. What is left is for ticks, votes and the purge that makes room.
+    /// Not before the next segment is there, which is being prepared: after a pause of the machine, or on a slow disk.
+    Soon,
+    /// No: the disk is full. What is left is for ticks, votes and the purge that makes room.
     Low,
 }
 
@@ -234,10 +236,10 @@ impl Wal {
     /// Whether there is room for client commands.
     pub fn room(&self) -> Room {
         let shared = &self.inner.shared;
-        let left = shared.left_bytes.load(Ordering::Relaxed);
-        // Not "and preparing it has failed": on a fast disk the last room could be gone before that is known.
-        let low = left < shared.options.low_room_bytes && !shared.keeper.has_spare();
-        if low { Room::Low } else { Room::Enough }
+        if shared.left_bytes.load(Ordering::Relaxed) >= shared.options.low_room_bytes {
+            return Room::Enough;
+        }
+        shared.keeper.room()
     }
 
     /// Writes what is queued, deletes what is dead and ends the threads. Later appends fail.
