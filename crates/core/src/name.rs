@@ -37,11 +37,11 @@ impl ClaimId {
         text
     }
 
-    /// A hash for look-ups: ids are random, so any eight of their bytes are one.
-    pub(crate) fn bucket(self) -> u64 {
-        let mut low = [0; 8];
-        low.copy_from_slice(&self.0[8..]);
-        u64::from_be_bytes(low)
+    /// A hash for look-ups: ids are random, so any four of their bytes are one.
+    pub(crate) fn hash(self) -> u32 {
+        let mut low = [0; 4];
+        low.copy_from_slice(&self.0[12..]);
+        u32::from_be_bytes(low)
     }
 }
 

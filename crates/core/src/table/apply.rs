@@ -25,23 +25,23 @@ use crate::outcome::{Outcome, Rejection};
 impl Table {
     /// Applies a batch.
     pub fn apply(&mut self, batch: &Batch) -> Applied {
-        self.apply_all(batch.stamp, &batch.commands)
+        self.apply_all(batch.stamp, std::iter::once(&*batch.commands))
     }
 
-    /// Applies commands under one stamp: one log entry.
+    /// Applies commands under one stamp, in however many pieces they come: one log entry.
     pub fn apply_all<'a>(
         &mut self,
         stamp: Stamp,
-        commands: impl IntoIterator<Item = &'a Command>,
+        pieces: impl Iterator<Item = &'a [Command]> + Clone,
     ) -> Applied {
-        let commands = commands.into_iter();
-        let mut events = Vec::with_capacity(commands.size_hint().0);
+        let count = pieces.clone().map(<[Command]>::len).sum();
+        let (mut events, mut outcomes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         // A stamp never goes back; should a leader ever send one that does, time stands still instead.
         self.clock.now_us = self.clock.now_us.max(stamp.now_us);
         self.clock.wall_us = stamp.wall_us;
         self.entry = ThisEntry { overdue_left: OVERDUE_WAITS_PER_ENTRY, ..ThisEntry::default() };
         self.expire_due(EXPIRIES_PER_ENTRY, &mut events);
-        let outcomes = commands.map(|command| self.command(command, &mut events)).collect();
+        outcomes.extend(pieces.flatten().map(|command| self.command(command, &mut events)));
         self.forget_finished(2 * events.len() + 100);
         Applied { outcomes, events }
     }

@@ -9,7 +9,7 @@
 //! do not exist yet are still one with the bucket without the highest of these bits. When the buckets are full on
 //! average, number `n` is made by splitting that one.
 
-use super::packed::{PACKED_END, Packed};
+use super::packed::Packed;
 use crate::name::ClaimId;
 
 /// Claims in a bucket, on average: few enough to be looked through in no time, many enough to be cheap.
@@ -20,9 +20,17 @@ const GROWTH: usize = 8;
 /// Sequence numbers by claim id. The ids themselves are in the claims.
 #[derive(Debug)]
 pub(super) struct IdIndex {
-    /// Of each claim its number, and above it sixteen bits of its hash: all others are passed over without a look.
-    buckets: Vec<Vec<u64>>,
+    buckets: Vec<Vec<Place>>,
     len: usize,
+}
+
+/// Where one claim is. With its hash beside it no other claim is looked at, neither to find one nor to split a bucket:
+/// claims lie scattered over hundreds of megabytes, and each look waits for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Its low bits choose the bucket.
+    hash: u32,
+    seq: Packed,
 }
 
 impl Default for IdIndex {
@@ -34,36 +42,36 @@ impl Default for IdIndex {
 impl IdIndex {
     /// The number of the claim with this id, where `id_of` tells the id of a number.
     pub(super) fn find(&self, id: ClaimId, id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
-        let tag = tag_of(id.bucket());
-        let bucket = &self.buckets[self.bucket_of(id.bucket())];
-        let candidates = bucket.iter().filter(|entry| *entry & !(PACKED_END - 1) == tag);
-        candidates.map(|entry| entry & (PACKED_END - 1)).find(|seq| id_of(*seq) == id)
+        let hash = id.hash();
+        let candidates = self.buckets[self.bucket_of(hash)].iter().filter(|place| place.hash == hash);
+        candidates.map(|place| place.seq.get()).find(|seq| id_of(*seq) == id)
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn insert(&mut self, id: ClaimId, seq: u64, id_of: impl Fn(u64) -> ClaimId) {
-        let at = self.bucket_of(id.bucket());
-        push(&mut self.buckets[at], tag_of(id.bucket()) | Packed::new(seq).get());
+    pub(super) fn insert(&mut self, id: ClaimId, seq: u64) {
+        let hash = id.hash();
+        let at = self.bucket_of(hash);
+        push(&mut self.buckets[at], Place { hash, seq: Packed::new(seq) });
         self.len += 1;
         if self.len > self.buckets.len() * LOAD {
-            self.split(id_of);
+            self.split();
         }
     }
 
     /// Adds one bucket, and moves into it what belongs there from now on.
-    fn split(&mut self, id_of: impl Fn(u64) -> ClaimId) {
+    fn split(&mut self) {
         let new = self.buckets.len();
         let old = new & !(1 << new.ilog2());
         self.buckets.push(Vec::new());
         let mut stay = std::mem::take(&mut self.buckets[old]);
         let mut moved = Vec::with_capacity(stay.len() / 2 + GROWTH);
-        stay.retain(|entry| {
-            let stays = self.bucket_of(id_of(entry & (PACKED_END - 1)).bucket()) == old;
+        stay.retain(|place| {
+            let stays = self.bucket_of(place.hash) == old;
             if !stays {
-                push(&mut moved, *entry);
+                push(&mut moved, *place);
             }
             stays
         });
@@ -73,17 +81,17 @@ impl IdIndex {
     }
 
     /// All of these in one go, as (hash of the id, number) of each; or the number of one whose id another has too. One
-    /// by one, each would wait for memory twice, and every bucket be moved a few times while it grows.
-    pub(super) fn build(all: &[(u64, u64)], id_of: impl Fn(u64) -> ClaimId) -> Result<Self, u64> {
+    /// by one, each would wait for memory, and every bucket be moved a few times while it grows.
+    pub(super) fn build(all: &[(u32, u64)], id_of: impl Fn(u64) -> ClaimId) -> Result<Self, u64> {
         let count = all.len().div_ceil(LOAD).max(1);
         // Where each bucket ends in one row of them all; while it is filled, where its next entry goes.
         let mut ends = vec![0u32; count + 1];
         all.iter().for_each(|(hash, _)| ends[bucket_of(count, *hash) + 1] += 1);
         (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);
-        let mut row = vec![0; all.len()];
+        let mut row = vec![Place { hash: 0, seq: Packed::default() }; all.len()];
         for (hash, seq) in all {
             let next = &mut ends[bucket_of(count, *hash)];
-            row[*next as usize] = tag_of(*hash) | Packed::new(*seq).get();
+            row[*next as usize] = Place { hash: *hash, seq: Packed::new(*seq) };
             *next += 1;
         }
         let mut buckets = Vec::with_capacity(count);
@@ -99,10 +107,10 @@ impl IdIndex {
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
-        let at = self.bucket_of(id.bucket());
-        let bucket = &mut self.buckets[at];
-        if let Some(place) = bucket.iter().position(|entry| entry & (PACKED_END - 1) == seq) {
-            bucket.swap_remove(place);
+        let at = self.bucket_of(id.hash());
+        let (bucket, seq) = (&mut self.buckets[at], Packed::new(seq));
+        if let Some(at) = bucket.iter().position(|place| place.seq == seq) {
+            bucket.swap_remove(at);
             self.len -= 1;
             if bucket.len() + 2 * GROWTH <= bucket.capacity() {
                 bucket.shrink_to(bucket.len() + GROWTH / 2);
@@ -110,13 +118,13 @@ impl IdIndex {
         }
     }
 
-    fn bucket_of(&self, hash: u64) -> usize {
+    fn bucket_of(&self, hash: u32) -> usize {
         bucket_of(self.buckets.len(), hash)
     }
 }
 
 /// The bucket of a hash where there are so many.
-fn bucket_of(len: usize, hash: u64) -> usize {
+fn bucket_of(len: usize, hash: u32) -> usize {
     let hash = hash as usize;
     let mask = len.next_power_of_two() - 1;
     let place = hash & mask;
@@ -124,25 +132,19 @@ fn bucket_of(len: usize, hash: u64) -> usize {
 }
 
 /// The newer of two claims with one id, in a sorted bucket: those whose hashes are alike stand together.
-fn find_twin(bucket: &[u64], id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
-    let (tag, seq) = (|entry: u64| entry & !(PACKED_END - 1), |entry: u64| entry & (PACKED_END - 1));
-    bucket.iter().enumerate().find_map(|(place, entry)| {
-        let alike = bucket[..place].iter().rev().take_while(|other| tag(**other) == tag(*entry));
-        let mut twins = alike.filter(|other| id_of(seq(**other)) == id_of(seq(*entry)));
-        twins.next().map(|_| seq(*entry))
+fn find_twin(bucket: &[Place], id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
+    bucket.iter().enumerate().find_map(|(at, place)| {
+        let alike = bucket[..at].iter().rev().take_while(|other| other.hash == place.hash);
+        let mut twins = alike.filter(|other| id_of(other.seq.get()) == id_of(place.seq.get()));
+        twins.next().map(|_| place.seq.get())
     })
 }
 
-/// Bits that choose no bucket until there are as many as 2^48.
-fn tag_of(hash: u64) -> u64 {
-    hash & !(PACKED_END - 1)
-}
-
-fn push(bucket: &mut Vec<u64>, entry: u64) {
+fn push(bucket: &mut Vec<Place>, place: Place) {
     if bucket.len() == bucket.capacity() {
         bucket.reserve_exact(GROWTH);
     }
-    bucket.push(entry);
+    bucket.push(place);
 }
 
 #[cfg(test)]
@@ -157,14 +159,14 @@ mod tests {
         for id_of in [scattered, counted] {
             let mut index = IdIndex::default();
             for seq in 1..5_000 {
-                index.insert(id_of(seq), seq, id_of);
+                index.insert(id_of(seq), seq);
                 assert_eq!(index.find(id_of(seq), id_of), Some(seq));
                 assert_eq!(index.find(id_of(seq + 1), id_of), None);
             }
             assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of) == Some(seq)));
-            let all: Vec<(u64, u64)> = (1..5_000).map(|seq| (id_of(seq).bucket(), seq)).collect();
+            let all: Vec<(u32, u64)> = (1..5_000).map(|seq| (id_of(seq).hash(), seq)).collect();
             let mut built = IdIndex::build(&all, id_of).unwrap();
-            (5_000..6_000).for_each(|seq| built.insert(id_of(seq), seq, id_of));
+            (5_000..6_000).for_each(|seq| built.insert(id_of(seq), seq));
             assert!((1..6_000).all(|seq| built.find(id_of(seq), id_of) == Some(seq)));
             assert_eq!((built.find(id_of(6_000), id_of), built.len()), (None, 5_999));
             (1..5_000).step_by(2).for_each(|seq| index.remove(id_of(seq), seq));
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn an_id_that_comes_twice_is_named() {
         let id_of = |seq: u64| ClaimId::from_u128(u128::from(if seq == 900 { 17 } else { seq }));
-        let all: Vec<(u64, u64)> = (1..1_000).map(|seq| (id_of(seq).bucket(), seq)).collect();
+        let all: Vec<(u32, u64)> = (1..1_000).map(|seq| (id_of(seq).hash(), seq)).collect();
         assert_eq!(IdIndex::build(&all, id_of).err(), Some(900));
         assert!(IdIndex::build(&all[..899], id_of).is_ok());
         assert!(IdIndex::build(&[], id_of).is_ok_and(|index| index.len() == 0));

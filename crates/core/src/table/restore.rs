@@ -177,8 +177,8 @@ pub struct Restorer {
     table: Table,
     last_page: Option<u64>,
     /// (hash, sequence number) of every claim's id, and of every idempotency key.
-    ids: Vec<(u64, u64)>,
-    keys: Vec<(u64, u64)>,
+    ids: Vec<(u32, u64)>,
+    keys: Vec<(u32, u64)>,
     /// (version of its end, sequence number) of every finished claim.
     finished: Vec<(u64, u64)>,
     /// (deadline, sequence number) of every claim that has one.
@@ -252,9 +252,9 @@ impl Restorer {
             _ => self.finished.push((claim.version.get(), seq)),
         }
         self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
-        self.ids.push((claim.id.bucket(), seq));
+        self.ids.push((claim.id.hash(), seq));
         if claim.idempotency().is_some() {
-            self.keys.push((key_of(claim).bucket(), seq));
+            self.keys.push((key_of(claim).hash(), seq));
         }
         Ok(())
     }

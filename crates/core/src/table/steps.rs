@@ -103,8 +103,7 @@ impl Table {
         claim.version = Packed::new(self.last_version);
         claim.set_data(data.cloned().map(Arc::new));
         let seq = self.claims.insert(claim);
-        let claims = &self.claims;
-        self.by_id.insert(id, seq, |seq| claims.at(seq).id);
+        self.by_id.insert(id, seq);
         seq
     }
 
@@ -322,8 +321,7 @@ impl Table {
     }
 
     pub(super) fn index_key(&mut self, key: u128, seq: u64) {
-        let claims = &self.claims;
-        self.by_key.insert(ClaimId::from_u128(key), seq, |seq| key_of(claims.at(seq)));
+        self.by_key.insert(ClaimId::from_u128(key), seq);
     }
 
     /// Changes a claim and keeps its deadline in the ordered set.

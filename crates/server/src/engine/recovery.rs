@@ -5,7 +5,7 @@
 //! Never: runs by itself: an operator decides that what the lost nodes knew more is given up.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use leasehold_core::Table;
@@ -19,6 +19,7 @@ use super::snapshot_file;
 use super::types::{LogId, NodeId, SnapshotMeta, StoredMembership, Vote};
 use super::wal::WalOptions;
 use super::{Engine, StartError};
+use crate::outside::{self, fs};
 
 /// What there was to begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub async fn recover(data: &Path) -> Result<Recovered, StartError> {
         for entry in entries {
             if let EntryPayload::Normal(proposal) = &entry.payload {
                 let parcels = origins.first_of(proposal);
-                table.apply_all(proposal.stamp, parcels.iter().flat_map(|parcel| parcel.commands.iter()));
+                table.apply_all(proposal.stamp, parcels.iter().map(|parcel| &**parcel.commands));
             }
             applied = Some(entry.log_id);
         }
@@ -106,18 +107,23 @@ async fn begin_anew(
 }
 
 impl Engine {
-    /// A snapshot that has everything this node has applied so far: a file that stays until the next one.
-    pub async fn backup(&self) -> io::Result<std::path::PathBuf> {
+    /// The bytes of a snapshot that has everything this node has applied so far.
+    pub async fn backup(&self) -> io::Result<Vec<u8>> {
         let wanted = self.shared.applied.load(std::sync::atomic::Ordering::Acquire);
         let dir = self.snapshot_dir();
         for _ in 0..600 {
             if let Some((meta, file)) = snapshot_file::newest(&dir)?
                 && meta.last_log_id.is_some_and(|id| id.index >= wanted)
             {
-                return Ok(file.path);
+                return outside::blocking(move || {
+                    let mut bytes = Vec::new();
+                    fs::open_whole(&file.path)?.read_to_end(&mut bytes)?;
+                    Ok(bytes)
+                })
+                .await?;
             }
             self.raft().trigger().snapshot().await.map_err(io::Error::other)?;
-            crate::outside::sleep(std::time::Duration::from_millis(50)).await;
+            outside::sleep(std::time::Duration::from_millis(50)).await;
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot was not ready in 30 s"))
     }

@@ -94,7 +94,7 @@ impl StateMachine {
     /// Applies what has not happened yet, and tells those who wait for it on this node.
     fn apply_proposal(&mut self, index: u64, proposal: &Proposal) {
         let fresh = self.origins.first_of(proposal);
-        let commands = fresh.iter().flat_map(|parcel| parcel.commands.iter());
+        let commands = fresh.iter().map(|parcel| &**parcel.commands);
         let mut table = self.shared.table.write();
         #[cfg(feature = "planted")]
         self.plant(&mut table);

@@ -77,11 +77,7 @@ pub(super) async fn backup(app: &Arc<App>, request: &Request<RequestBody>, calle
     if let Err(refusal) = admit(app, request.headers(), caller).await {
         return refusal;
     }
-    let file = match app.engine.backup().await {
-        Ok(path) => tokio::fs::read(path).await,
-        Err(error) => Err(error),
-    };
-    match file {
+    match app.engine.backup().await {
         Ok(bytes) => typed(StatusCode::OK, "application/octet-stream", bytes),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, "no-backup", &error.to_string()),
     }

@@ -9,6 +9,9 @@ pub use std::os::unix::fs::FileExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// A disk is done with this much in a millisecond or less.
+const REMOVED_AT_ONCE: u64 = 1 << 20;
+
 /// An empty file that only this user may look into, to be written and read.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
@@ -17,6 +20,30 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// A file that is there, to be written and read.
 pub fn open_for_change(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// A file that stays whole while it is read, even if it is removed ([`remove_large`]) meanwhile.
+pub fn open_whole(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    file.lock_shared()?;
+    // Or it was being removed, and this waited for the end of that.
+    if file.metadata()?.len() > 0 { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Removes a large file piece by piece. A file system that gives its disk back what it frees (ext4 with `discard`) would
+/// otherwise do so with all of it at once, and every sync waits for that: of 60 MB, some 16 ms.
+pub fn remove_large(path: &Path) -> io::Result<()> {
+    let file = open_for_change(path)?;
+    remove_file(path)?;
+    // What someone reads goes with its last reader.
+    if file.try_lock().is_ok() {
+        let mut len = file.metadata()?.len();
+        while len > 0 {
+            len = len.saturating_sub(REMOVED_AT_ONCE);
+            file.set_len(len)?;
+        }
+    }
+    Ok(())
 }
 
 /// What lies in a folder.
@@ -37,4 +64,35 @@ pub fn is_dir(path: &Path) -> bool {
 /// The bytes of a file.
 pub fn len(path: &Path) -> io::Result<u64> {
     metadata(path).map(|metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_large_file_goes_piece_by_piece_unless_someone_reads_it() {
+        let path = std::env::temp_dir().join(format!("leasehold-large-{}", std::process::id()));
+        let content = vec![7; 3 << 20];
+
+        std::fs::write(&path, &content).unwrap();
+        let onlooker = File::open(&path).unwrap();
+        remove_large(&path).unwrap();
+        assert!(!path.exists());
+        assert_eq!(
+            onlooker.metadata().unwrap().len(),
+            0,
+            "it was given back before the last look at it ended"
+        );
+
+        std::fs::write(&path, &content).unwrap();
+        let mut reader = open_whole(&path).unwrap();
+        remove_large(&path).unwrap();
+        assert!(!path.exists());
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert!(read == content, "the reader found {} bytes", read.len());
+    }
 }

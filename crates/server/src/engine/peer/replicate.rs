@@ -30,7 +30,7 @@ use super::wire::{FRAME_MAX, Stream, frame, receive};
 use super::{Answer, Ask, Lane, PeerError, Peers};
 use crate::engine::snapshot_file::SnapshotFile;
 use crate::engine::types::{NodeId, TypeConfig, Vote};
-use crate::outside::StopOnDrop;
+use crate::outside::{self, StopOnDrop};
 
 type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -103,7 +103,13 @@ impl ToPeer {
         snapshot: Snapshot,
     ) -> io::Result<SnapshotResponse<TypeConfig>> {
         let mut stream = self.peers.door().call(&self.address, Some(self.node), Lane::Snapshot).await?;
-        let mut file = tokio::fs::File::open(&snapshot.snapshot.path).await?;
+        let path = snapshot.snapshot.path;
+        #[cfg(not(feature = "sim"))]
+        let file = outside::blocking(move || outside::fs::open_whole(&path)).await??;
+        // There they travel another way.
+        #[cfg(feature = "sim")]
+        let file = outside::blocking(move || std::fs::File::open(path)).await??;
+        let mut file = tokio::fs::File::from_std(file);
         let len = file.metadata().await?.len();
         stream.write_all(&frame(&(vote, &snapshot.meta, len))?).await?;
         let mut buffer = vec![0; 256 << 10];

@@ -19,6 +19,7 @@ use super::{Answer, Ask, Door, Lane};
 use crate::engine::Engine;
 use crate::engine::snapshot_file::{self, SnapshotFile};
 use crate::engine::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
+use crate::outside::{self, fs};
 
 /// Callers at the door at once: a stranger who keeps quiet there costs a place for two seconds.
 const AT_THE_DOOR_MAX: usize = 64;
@@ -164,7 +165,7 @@ impl PeerServer {
             snapshot: SnapshotFile { path: path.clone() },
         };
         let installed = self.engine.raft().install_full_snapshot(vote, snapshot).await;
-        std::fs::remove_file(&path).ok();
+        outside::blocking(move || fs::remove_large(&path)).await?.ok();
         send(&mut stream, &installed.map_err(io::Error::other)?).await
     }
 }

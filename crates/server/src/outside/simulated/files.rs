@@ -396,6 +396,16 @@ pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     removed.map(drop).ok_or_else(|| not_found(path.as_ref()))
 }
 
+/// In one piece: what waits for a real disk meanwhile waits for nothing here.
+pub fn remove_large(path: &Path) -> io::Result<()> {
+    remove_file(path)
+}
+
+/// A removed file stays whole for whoever has it open.
+pub fn open_whole(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
 /// As `std::fs::copy`.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     let bytes = read(from)?;
