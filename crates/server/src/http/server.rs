@@ -234,9 +234,7 @@ impl Server {
             tracing::warn!("some connections did not end in time and are cut");
         }
     }
-}
 
-impl Server {
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
     fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
         let app = self.app.clone();
