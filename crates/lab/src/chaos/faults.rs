@@ -247,6 +247,8 @@ impl Injector {
                 self.filled += 1;
                 // A leader refuses from here on. A follower has to take what its leader takes, until nothing fits any more.
                 (0..POURS_MORE).for_each(|_| pour(cluster));
+                // Or else it would do so for all of them.
+                ensure!(cluster.leader()? != id, "node {id} leads on with a full disk: {}", cluster.log(id));
                 return Ok(());
             }
             pour(cluster);

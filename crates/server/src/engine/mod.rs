@@ -71,6 +71,8 @@ const RECOVERY_MAX: Duration = Duration::from_secs(600);
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
+/// Whoever was heard by the leader so long ago counts as there. Heartbeats come far more often.
+const HEARD_MS_MAX: u64 = 2000;
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
 const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
 /// Entries in one message: each may have a megabyte.
@@ -284,6 +286,7 @@ impl Engine {
             self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
+            self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -503,9 +506,18 @@ impl Engine {
         self.log.wal().close();
     }
 
+    /// Whether, as the leader sees it, the others could go on without this node: enough of them were heard just now.
+    async fn others_are_a_majority(&self) -> bool {
+        let others = self.status(false).await.others;
+        let is_heard = |id| matches!(others.get(id), Some((_, Some(ms))) if *ms <= HEARD_MS_MAX);
+        let members = self.members();
+        let voters: Vec<_> = members.iter().filter(|(_, (_, voter))| *voter).map(|(id, _)| id).collect();
+        voters.iter().filter(|id| is_heard(id)).count() > voters.len() / 2
+    }
+
     /// Has the node that is the furthest take over, so that nobody has to wait for an election.
     pub async fn step_down(&self) {
-        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+        if !self.leads() {
             return;
         }
         let voters = self.members().into_iter().filter(|(id, (_, voter))| *voter && *id != self.node);

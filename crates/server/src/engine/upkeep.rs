@@ -1,6 +1,7 @@
-//! What happens without any request: claims expire, and the log is cut.
+//! What happens without any request: claims expire, the log is cut, and a leader without room for it steps down.
 //!
-//! In:    the table's earliest deadline, the length of the log. Out: ticks, which end what is due; snapshots.
+//! In:    the table's earliest deadline, the length of the log, the room for it. Out: ticks, which end what is due;
+//!        snapshots; another leader.
 //! Never: ends a claim itself: a tick is a command like any other, and the table decides.
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use leasehold_core::Command;
 
 use super::leadership::Role;
 use super::state_machine::NO_DEADLINE;
+use super::wal::Room;
 use super::{Engine, snapshot_file};
 use crate::outside::{self, Instant};
 
@@ -22,6 +24,11 @@ const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
 /// while claims are renewed, and four times what they end up with while the table grows.
 const SNAPSHOT_TO_LOG: u64 = 3;
+
+/// How often a leader looks whether there is room for its log.
+const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a full leader that handed over, or failed to, leaves it at that: the others may be full as well.
+const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
 
 /// Moves the table clock when something is due, so that expiry and hand-over need no request.
 pub(super) async fn tick(engine: Arc<Engine>) {
@@ -84,5 +91,18 @@ pub(super) async fn take_snapshots(engine: Arc<Engine>) {
         }
         let _ = outside::timeout(Duration::from_secs(120), progress.changed()).await;
         left = engine.log.wal().log_bytes();
+    }
+}
+
+/// Has another node lead when this one's disk is full: as leader it refuses every change, for the whole cluster. Only if
+/// the others are a majority without it: a follower whose disk is full stops.
+pub(super) async fn hand_over_when_full(engine: Arc<Engine>) {
+    loop {
+        outside::sleep(ROOM_LOOK_EVERY).await;
+        if engine.leads() && engine.log.wal().room() == Room::Low && engine.others_are_a_majority().await {
+            tracing::warn!("the disk of this node is full: another one is to lead. Free space there");
+            engine.step_down().await;
+            outside::sleep(HAND_OVER_EVERY).await;
+        }
     }
 }
