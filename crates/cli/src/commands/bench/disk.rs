@@ -1,15 +1,18 @@
 //! The disk's share of every figure: how long `fdatasync` takes here, now.
 //!
 //! In:    a directory on the disk the server writes to.
-//! Out:   p50 and p99 of `fdatasync` after a 2 KiB append to a pre-zeroed file, as the log does it.
+//! Out:   p50 and p99 of `fdatasync` after a 2 KiB append to a pre-zeroed file, as the log does it; the same while
+//!        something else goes on.
 //! Never: leaves its file behind.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
 use super::histogram::Histogram;
@@ -17,6 +20,8 @@ use super::process::TempDir;
 
 const SAMPLES: usize = 200;
 const APPEND_BYTES: usize = 2048;
+/// The pause between two syncs of a [`Watch`]: often enough to see most stalls, seldom enough not to be one.
+const WATCH_EVERY: Duration = Duration::from_millis(5);
 
 /// How fast the disk makes a small write durable.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -36,20 +41,68 @@ pub(crate) fn measure(dir: &Path) -> Result<Disk> {
     Ok(Disk { fdatasync_p50_us: us(0.5), fdatasync_p99_us: us(0.99) })
 }
 
-fn sample(path: &Path) -> std::io::Result<Histogram> {
-    let mut file = File::create(path)?;
-    // Zeroed first, so that the measured syncs carry no change of the file's size or extents.
-    file.write_all(&vec![0; SAMPLES * APPEND_BYTES])?;
-    file.sync_all()?;
-    file.seek(SeekFrom::Start(0))?;
-    let mut histogram = Histogram::new();
-    for number in 0..SAMPLES {
-        let start = Instant::now();
-        file.write_all(&[number as u8 | 1; APPEND_BYTES])?;
-        file.sync_data()?;
-        histogram.record(start.elapsed());
+fn sample(path: &Path) -> io::Result<Histogram> {
+    let mut probe = Probe::new(path)?;
+    (0..SAMPLES).try_for_each(|_| probe.sync())?;
+    Ok(probe.histogram)
+}
+
+/// A file that is overwritten and synced, round and round.
+struct Probe {
+    file: File,
+    synced: usize,
+    histogram: Histogram,
+}
+
+impl Probe {
+    fn new(path: &Path) -> io::Result<Self> {
+        let mut file = File::create(path)?;
+        // Zeroed first, so that the measured syncs carry no change of the file's size or extents.
+        file.write_all(&vec![0; SAMPLES * APPEND_BYTES])?;
+        file.sync_all()?;
+        Ok(Self { file, synced: 0, histogram: Histogram::new() })
     }
-    Ok(histogram)
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.synced.is_multiple_of(SAMPLES) {
+            self.file.seek(SeekFrom::Start(0))?;
+        }
+        let start = Instant::now();
+        self.file.write_all(&[self.synced as u8 | 1; APPEND_BYTES])?;
+        self.file.sync_data()?;
+        self.histogram.record(start.elapsed());
+        self.synced += 1;
+        Ok(())
+    }
+}
+
+/// The bare disk while something else goes on. What stalls here stalls every server that syncs.
+pub(crate) struct Watch {
+    stop: mpsc::Sender<()>,
+    watching: JoinHandle<io::Result<Histogram>>,
+}
+
+impl Watch {
+    /// Looks at the disk of `dir` every few milliseconds from now on.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let temp = TempDir::new(dir, "watch")?;
+        let (stop, stopped) = mpsc::channel();
+        let watching = thread::spawn(move || {
+            let mut probe = Probe::new(&temp.path().join("probe"))?;
+            while stopped.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
+                probe.sync()?;
+            }
+            Ok(probe.histogram)
+        });
+        Ok(Self { stop, watching })
+    }
+
+    /// What was seen until now.
+    pub(crate) fn stop(self) -> Result<Histogram> {
+        drop(self.stop);
+        let seen = self.watching.join().map_err(|_| anyhow!("the watch of the disk has panicked"))?;
+        seen.context("watching the disk")
+    }
 }
 
 impl std::fmt::Display for Disk {

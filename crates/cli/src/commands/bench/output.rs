@@ -84,7 +84,8 @@ pub(crate) struct Row {
 impl Outcome {
     /// The figures of `stats`.
     pub(crate) fn new(plan: &Plan<'_>, connections: usize, stats: Stats, disk: Disk) -> Self {
-        let latencies = OPS.into_iter().filter(|op| stats.of(*op).count() > 0).map(|op| Row::new(&stats, op));
+        let seen = OPS.into_iter().filter(|op| stats.of(*op).count() > 0);
+        let latencies = seen.map(|op| Row::new(op.name(), stats.per_second(op), stats.of(op)));
         let mut outcome = Self {
             name: plan.name.to_owned(),
             connections,
@@ -137,6 +138,11 @@ impl Outcome {
         self.facts.push(Fact { name: name.into(), value, unit });
     }
 
+    /// Adds what was measured beside the requests.
+    pub(crate) fn beside(&mut self, what: &'static str, seen: &Histogram) {
+        self.latencies.push(Row::new(what, seen.count() as f64 / self.seconds.max(1e-3), seen));
+    }
+
     /// The row of one operation.
     pub(crate) fn row(&self, op: Op) -> Option<&Row> {
         self.latencies.iter().find(|row| row.op == op.name())
@@ -172,13 +178,12 @@ impl Outcome {
 }
 
 impl Row {
-    fn new(stats: &Stats, op: Op) -> Self {
-        let histogram: &Histogram = stats.of(op);
+    fn new(op: &'static str, per_second: f64, histogram: &Histogram) -> Self {
         let us = |latency: Duration| latency.as_nanos() as f64 / 1e3;
         Self {
-            op: op.name(),
+            op,
             count: histogram.count(),
-            per_second: stats.per_second(op),
+            per_second,
             p50_us: us(histogram.quantile(0.5)),
             p99_us: us(histogram.quantile(0.99)),
             p999_us: us(histogram.quantile(0.999)),

@@ -2,7 +2,8 @@
 //!
 //! In:    a number of claims, a million by default.
 //! Out:   resident bytes per claim, renewals a second, list latencies, restart times, and, in each phase, the
-//!        latencies of a one-connection probe: a stall by a snapshot, a list or mass expiry shows in its max.
+//!        latencies of a one-connection probe: a stall by a snapshot, a list or mass expiry shows in its max. Beside
+//!        it those of the bare disk: what stalls there is not the server's doing, or that of its writes.
 //! Never: leaves its claims on a server it did not start.
 
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 
 use super::super::args::{Common, HoldArgs};
-use super::super::disk::Disk;
+use super::super::disk::{Disk, Watch};
 use super::super::engine::Workload;
 use super::super::output::Outcome;
 use super::super::probe;
@@ -63,8 +64,13 @@ pub(crate) fn run(common: &Common, args: &HoldArgs, disk: Disk) -> Result<Vec<Ou
 impl Hold<'_> {
     /// Runs one phase and keeps its outcome.
     fn phase<W: Workload>(&mut self, plan: &Plan<'_>, work: &mut W) -> Result<&mut Outcome> {
-        let stats = self.target.connect(self.connections)?.run(work, plan)?;
-        self.outcomes.push(Outcome::new(plan, self.connections, stats, self.disk));
+        let mut connected = self.target.connect(self.connections)?;
+        let watch = Watch::start(&self.common.dir)?;
+        let stats = connected.run(work, plan)?;
+        let bare = watch.stop()?;
+        let mut outcome = Outcome::new(plan, self.connections, stats, self.disk);
+        outcome.beside("bare fdatasync", &bare);
+        self.outcomes.push(outcome);
         self.outcomes.last_mut().context("an outcome was just added")
     }
 
