@@ -71,8 +71,6 @@ const RECOVERY_MAX: Duration = Duration::from_secs(600);
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
-/// Whoever was heard by the leader so long ago counts as there. Heartbeats come far more often.
-const HEARD_MS_MAX: u64 = 2000;
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
 const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
 /// Entries in one message: each may have a megabyte.
@@ -504,15 +502,6 @@ impl Engine {
             tracing::error!(%error, "the consensus engine did not shut down cleanly");
         }
         self.log.wal().close();
-    }
-
-    /// Whether, as the leader sees it, the others could go on without this node: enough of them were heard just now.
-    async fn others_are_a_majority(&self) -> bool {
-        let others = self.status(false).await.others;
-        let is_heard = |id| matches!(others.get(id), Some((_, Some(ms))) if *ms <= HEARD_MS_MAX);
-        let members = self.members();
-        let voters: Vec<_> = members.iter().filter(|(_, (_, voter))| *voter).map(|(id, _)| id).collect();
-        voters.iter().filter(|id| is_heard(id)).count() > voters.len() / 2
     }
 
     /// Has the node that is the furthest take over, so that nobody has to wait for an election.

@@ -24,9 +24,10 @@ const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
 /// while claims are renewed, and four times what they end up with while the table grows.
 const SNAPSHOT_TO_LOG: u64 = 3;
-
 /// How often a leader looks whether there is room for its log.
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Whoever was heard by the leader so long ago counts as there. Heartbeats come far more often.
+const HEARD_MS_MAX: u64 = 2000;
 /// How long a full leader that handed over, or failed to, leaves it at that: the others may be full as well.
 const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
 
@@ -99,10 +100,19 @@ pub(super) async fn take_snapshots(engine: Arc<Engine>) {
 pub(super) async fn hand_over_when_full(engine: Arc<Engine>) {
     loop {
         outside::sleep(ROOM_LOOK_EVERY).await;
-        if engine.leads() && engine.log.wal().room() == Room::Low && engine.others_are_a_majority().await {
+        if engine.leads() && engine.log.wal().room() == Room::Low && others_are_a_majority(&engine).await {
             tracing::warn!("the disk of this node is full: another one is to lead. Free space there");
             engine.step_down().await;
             outside::sleep(HAND_OVER_EVERY).await;
         }
     }
+}
+
+/// Whether, as the leader sees it, the others could go on without this node: enough of them were heard just now.
+async fn others_are_a_majority(engine: &Engine) -> bool {
+    let others = engine.status(false).await.others;
+    let is_heard = |id| matches!(others.get(id), Some((_, Some(ms))) if *ms <= HEARD_MS_MAX);
+    let members = engine.members();
+    let voters: Vec<_> = members.iter().filter(|(_, (_, voter))| *voter).map(|(id, _)| id).collect();
+    voters.iter().filter(|id| is_heard(id)).count() > voters.len() / 2
 }

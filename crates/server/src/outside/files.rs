@@ -33,14 +33,15 @@ pub fn open_whole(path: &Path) -> io::Result<File> {
 /// Removes a large file piece by piece. A file system that gives its disk back what it frees (ext4 with `discard`) would
 /// otherwise do so with all of it at once, and every sync waits for that: of 60 MB, some 16 ms.
 pub fn remove_large(path: &Path) -> io::Result<()> {
-    let file = open_for_change(path)?;
+    let file = open_for_change(path);
     remove_file(path)?;
-    // What someone reads goes with its last reader.
-    if file.try_lock().is_ok() {
-        let mut len = file.metadata()?.len();
-        while len > 0 {
+    // What someone reads goes with its last reader. And what can't be cut down goes in one piece: it has no name any more.
+    if let Ok(file) = file
+        && file.try_lock().is_ok()
+    {
+        let mut len = file.metadata().map_or(0, |metadata| metadata.len());
+        while len > 0 && file.set_len(len.saturating_sub(REMOVED_AT_ONCE)).is_ok() {
             len = len.saturating_sub(REMOVED_AT_ONCE);
-            file.set_len(len)?;
         }
     }
     Ok(())

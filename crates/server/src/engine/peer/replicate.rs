@@ -106,7 +106,7 @@ impl ToPeer {
         let path = snapshot.snapshot.path;
         #[cfg(not(feature = "sim"))]
         let file = outside::blocking(move || outside::fs::open_whole(&path)).await??;
-        // There they travel another way.
+        // Never asked: simulated snapshots travel another way.
         #[cfg(feature = "sim")]
         let file = outside::blocking(move || std::fs::File::open(path)).await??;
         let mut file = tokio::fs::File::from_std(file);

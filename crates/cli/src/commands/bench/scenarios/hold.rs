@@ -3,7 +3,7 @@
 //! In:    a number of claims, a million by default.
 //! Out:   resident bytes per claim, renewals a second, list latencies, restart times, and, in each phase, the
 //!        latencies of a one-connection probe: a stall by a snapshot, a list or mass expiry shows in its max. Beside
-//!        it those of the bare disk: what stalls there is not the server's doing, or that of its writes.
+//!        it those of the bare disk, since what stalls there stalls every server.
 //! Never: leaves its claims on a server it did not start.
 
 use std::time::{Duration, Instant};
