@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::http::{NoReply, Reply, request};
+use crate::port::Port;
 use crate::proxy::{self, Network, Passage};
 use crate::small_disk::SmallDisk;
 
@@ -61,17 +62,12 @@ struct Node {
     process: Option<Child>,
     paused: bool,
     /// Where clients reach it; the same over restarts.
-    addr: SocketAddr,
+    client_port: Port,
     /// Where it listens for peers, behind its proxy.
-    peer_listen: SocketAddr,
+    peer_port: Port,
     /// Its proxy.
     advertised: SocketAddr,
     extra: Vec<String>,
-}
-
-/// A port that nobody uses now.
-fn free_port() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 impl Cluster {
@@ -113,7 +109,7 @@ impl Cluster {
             cluster.place(id)?;
             if !proxies {
                 let node = cluster.node_mut(id)?;
-                node.advertised = node.peer_listen;
+                node.advertised = node.peer_port.addr;
             }
         }
         let peers = cluster.nodes.iter().map(|(id, node)| format!("{id}={}", node.advertised));
@@ -126,9 +122,10 @@ impl Cluster {
     }
 
     fn place(&mut self, id: u64) -> anyhow::Result<()> {
-        let (addr, peer_listen) = (free_port()?, free_port()?);
-        let advertised = proxy::start(&self.network, id, peer_listen)?;
-        let node = Node { process: None, paused: false, addr, peer_listen, advertised, extra: Vec::new() };
+        let (client_port, peer_port) = (Port::reserve()?, Port::reserve()?);
+        let advertised = proxy::start(&self.network, id, peer_port.addr)?;
+        let extra = Vec::new();
+        let node = Node { process: None, paused: false, client_port, peer_port, advertised, extra };
         self.nodes.insert(id, node);
         Ok(())
     }
@@ -159,8 +156,8 @@ impl Cluster {
         let node = self.node_mut(id)?;
         ensure!(node.process.is_none(), "node {id} runs already");
         command
-            .args(["serve", "--node-id", &id.to_string(), "--listen", &node.addr.to_string()])
-            .args(["--peer-listen", &node.peer_listen.to_string()])
+            .args(["serve", "--node-id", &id.to_string(), "--listen", &node.client_port.addr.to_string()])
+            .args(["--peer-listen", &node.peer_port.addr.to_string()])
             .args(["--peer-advertise", &node.advertised.to_string(), "--data"])
             .arg(data)
             .args(args.iter().map(|arg| arg.replace("{id}", &id.to_string())))
@@ -201,7 +198,7 @@ impl Cluster {
 
     /// Where clients reach a node.
     pub fn addr(&self, id: u64) -> SocketAddr {
-        self.nodes[&id].addr
+        self.nodes[&id].client_port.addr
     }
 
     /// Where its peers reach it.

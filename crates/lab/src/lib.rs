@@ -2,6 +2,7 @@
 //!
 //! - [`proxy`]    stands between two nodes: cuts, delays and heals their links, each way by itself
 //! - [`cluster`]  real processes on ports of their own, killed, paused, wiped and started again
+//! - [`port`]     ports that stay a node's own while it is down
 //! - [`small_disk`] a disk that can be filled
 //! - [`workload`] clients that claim, hold and release while faults happen, and write down what they were told
 //! - [`http`]     a client that says whether a request failed, or whether nobody knows
@@ -23,6 +24,7 @@ pub mod history;
 pub mod http;
 pub mod linear;
 pub mod mutate;
+pub mod port;
 pub mod proxy;
 pub mod random;
 pub mod register;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use leasehold_lab::port::Port;
 use serde_json::{Value, json};
 
 use crate::common::{Server, eventually};
@@ -33,6 +34,8 @@ effect = "deny"
 struct Guarded {
     authority: Authority,
     nodes: Vec<Server>,
+    /// Where they listen for each other.
+    _ports: [Port; 3],
     keys: Vec<(&'static str, String)>,
 }
 
@@ -41,12 +44,10 @@ impl Guarded {
         let authority = Authority::new();
         let keys = ["ci", "bob", "root"];
         let keys = keys.map(|user| (user, make_key(authority.dir.path(), user, ""))).to_vec();
-        let listeners = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
-        let peers: Vec<String> =
-            (1..).zip(ports).map(|(id, port)| format!("{id}=127.0.0.1:{port}")).collect();
+        let ports = [(); 3].map(|()| Port::reserve().unwrap());
+        let peers: Vec<String> = (1..).zip(&ports).map(|(id, port)| format!("{id}={}", port.addr)).collect();
         let nodes = (1..=3).map(|id| start_node(&authority, id, &peers.join(","))).collect();
-        let guarded = Self { authority, nodes, keys };
+        let guarded = Self { authority, nodes, _ports: ports, keys };
         eventually("three nodes that vote, and a leader", || {
             let (status, cluster) = guarded.ask(0, "root", "GET", "/v1/cluster", "");
             let nodes = cluster["nodes"].as_array().cloned().unwrap_or_default();

@@ -5,12 +5,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use leasehold_lab::port::Port;
 
 /// Where the tests install, below their `DESTDIR`.
 const PREFIX: &str = "/opt/leasehold";
@@ -119,19 +120,18 @@ pub(crate) fn temp_path(what: &str) -> PathBuf {
 /// A `leasehold serve` process, killed when dropped.
 pub(crate) struct Server {
     child: Child,
-    pub(crate) addr: SocketAddr,
+    pub(crate) port: Port,
     data: PathBuf,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let data = temp_path("data");
-        let (child, addr) = serve(&data, "127.0.0.1:0".parse().unwrap()).unwrap();
-        Self { child, addr, data }
+        let (data, port) = (temp_path("data"), Port::reserve().unwrap());
+        Self { child: serve(&data, &port), port, data }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("http://{}", self.port.addr)
     }
 
     pub(crate) fn kill(&mut self) {
@@ -141,21 +141,13 @@ impl Server {
 
     /// The same again, on the same data and the same port.
     pub(crate) fn start_again(&mut self) {
-        let start = Instant::now();
-        // The port may still be taken by what is left of connections for a moment.
-        self.child = loop {
-            match serve(&self.data, self.addr) {
-                Ok((child, _)) => break child,
-                Err(why) => assert!(start.elapsed() < PATIENCE, "the server does not start again: {why}"),
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
+        self.child = serve(&self.data, &self.port);
     }
 }
 
-fn serve(data: &Path, listen: SocketAddr) -> Result<(Child, SocketAddr), String> {
+fn serve(data: &Path, port: &Port) -> Child {
     let mut child = Command::new(installed("bin/leasehold"))
-        .args(["serve", "--listen", &listen.to_string(), "--data"])
+        .args(["serve", "--listen", &port.addr.to_string(), "--data"])
         .arg(data)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -164,10 +156,8 @@ fn serve(data: &Path, listen: SocketAddr) -> Result<(Child, SocketAddr), String>
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    match line.trim().split("http://").nth(1) {
-        Some(addr) => Ok((child, addr.parse().unwrap())),
-        None => Err(format!("it said {line:?} and exited with {}", child.wait().unwrap())),
-    }
+    assert!(line.contains("http://"), "the server does not start: it said {line:?}");
+    child
 }
 
 impl Drop for Server {
@@ -175,12 +165,6 @@ impl Drop for Server {
         self.kill();
         fs::remove_dir_all(&self.data).ok();
     }
-}
-
-/// A port where nobody listens.
-pub(crate) fn dead_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
 }
 
 /// Waits for a program that must succeed in time; its stdout.

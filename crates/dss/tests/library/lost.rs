@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_dss::{Caller, Client, Errno, Kind, Options};
+use leasehold_lab::port::Port;
 
-use crate::harness::{Server, dead_url};
+use crate::harness::Server;
 
 const ME: Caller<'static> = Caller { hostname: "here", pid: 42 };
 
@@ -64,7 +65,8 @@ fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
 #[test]
 fn a_server_that_is_not_there_is_econnrefused_at_once() {
     let start = Instant::now();
-    assert_eq!(errnos(&client(&dead_url(), 30_000)), [libc::ECONNREFUSED; 4]);
+    let nobody = Port::reserve().unwrap();
+    assert_eq!(errnos(&client(&format!("http://{}", nobody.addr), 30_000)), [libc::ECONNREFUSED; 4]);
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
@@ -142,7 +144,7 @@ fn forgetful_proxy(server: SocketAddr, lost: usize) -> (String, Arc<AtomicUsize>
 fn calls_whose_answers_are_lost_happen_once_and_are_answered_rightly() {
     let server = Server::start();
     for lost in 1..4 {
-        let (url, passed) = forgetful_proxy(server.addr, lost);
+        let (url, passed) = forgetful_proxy(server.port.addr, lost);
         let (client, direct) = (client(&url, 60_000), client(&server.url(), 60_000));
         let locks = client.lock(Kind::Media, &["a", "b"], ME).unwrap();
         assert_eq!(passed.load(Ordering::SeqCst), lost + 1);
@@ -162,7 +164,7 @@ fn an_unlock_whose_answer_was_lost_leaves_what_another_thread_locked_since() {
     let server = Server::start();
     let direct = Arc::new(client(&server.url(), 60_000));
     direct.lock(Kind::Media, &["a"], ME).unwrap();
-    let (addr, other, requests) = (server.addr, direct.clone(), Arc::new(AtomicUsize::new(0)));
+    let (addr, other, requests) = (server.port.addr, direct.clone(), Arc::new(AtomicUsize::new(0)));
     let url = serve(move |mut stream| {
         while let Some(request) = read_request(&mut stream) {
             let mut upstream = TcpStream::connect(addr).unwrap();
