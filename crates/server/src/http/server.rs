@@ -56,6 +56,9 @@ const NEAR_ON_TWO_CORES: usize = 192;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
 
+/// A place near the engine, if the connection has one.
+type Near = Option<OwnedSemaphorePermit>;
+
 /// Requests that one HTTP/2 connection may have open at a time.
 const STREAMS_MAX: u32 = 100;
 /// How often an HTTP/2 connection is asked whether its client still lives.
@@ -167,7 +170,7 @@ impl App {
     pub async fn serve(self: Arc<Self>, stream: tokio::io::DuplexStream) {
         let [peer, local] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let connection = Arc::new(Connection::new(peer, local, &[]));
-        serve_http1(self, stream, connection).await;
+        serve_http1(self, stream, connection, None).await;
     }
 }
 
@@ -244,23 +247,22 @@ impl Server {
             Some(_) => None,
         };
         let Some(near) = near else {
-            tokio::spawn(serve(app, stream, peer, place));
+            tokio::spawn(serve(app, stream, peer, place, None));
             return;
         };
         // Whichever thread serves it is to hear of what it receives.
         let moved = stream.into_std();
         self.app.engine.spawn_near(async move {
             match moved.and_then(TcpStream::from_std) {
-                Ok(stream) => serve(app, stream, peer, place).await,
+                Ok(stream) => serve(app, stream, peer, place, Some(near)).await,
                 Err(error) => tracing::warn!(%error, "a connection could not be served"),
             }
-            drop(near);
         });
     }
 }
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.
-async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit, near: Near) {
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
     keep_alive(&stream);
@@ -269,7 +271,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
     let connection = Arc::new(connection);
     let wire = Wire::new(stream, connection.clone());
     match app.guards.tls.clone() {
-        None => serve_http1(app, wire, connection).await,
+        None => serve_http1(app, wire, connection, near).await,
         // A handshake takes much more room than a connection that has none.
         Some(tls) => Box::pin(serve_tls(app, wire, connection, &tls)).await,
     }
@@ -296,11 +298,11 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
     if session.alpn_protocol() == Some(b"h2") {
         serve_http2(app, stream, connection).await;
     } else {
-        serve_http1(app, stream, connection).await;
+        serve_http1(app, stream, connection, None).await;
     }
 }
 
-async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
+async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>, near: Near)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -310,12 +312,16 @@ where
     // The simulation has no clock of its own for connections.
     let patience = (!cfg!(feature = "sim")).then_some(app.config.header_timeout);
     let is_stopping = || !matches!(stopping.has_changed(), Ok(false));
+    // An entry has outcomes for connections of several threads once there are more than have a place here. What the others
+    // answer is to be under way before this thread sends: clients that go on too early would take the processor from them,
+    // and from this thread at the end of its next sync (docs/benchmarks.md).
+    let stands_back = || near.as_ref().is_some_and(|near| near.semaphore().available_permits() == 0);
     let answer = |request| {
         connection.delivery.seen();
         answer(app.clone(), connection.clone(), request)
     };
     let http1 = Http1::new(stream);
-    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, answer).await;
+    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
     connection.delivery.close();
     tokio::select! {
         biased;

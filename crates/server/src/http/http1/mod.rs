@@ -78,13 +78,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0 }
     }
 
-    /// Answers requests until the client goes, sends no request for `patience`, or the node stops. Returns the stream, with
-    /// this end of it closed.
+    /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
+    /// is sent after all that is ready to run. Returns the stream, with this end of it closed.
     pub(super) async fn serve<A, F>(
         mut self,
         patience: Option<Duration>,
         stopped: impl Future<Output = ()>,
         is_stopping: impl Fn() -> bool,
+        stands_back: impl Fn() -> bool,
         mut answer: A,
     ) -> S
     where
@@ -102,6 +103,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             let (form, request, mut rest) = self.request(head);
             let answered = self.answered(pin!(answer(request)), &mut rest).await;
             let Some(response) = answered else { break End::Gone };
+            if stands_back() {
+                tokio::task::yield_now().await;
+            }
             let form = Form { keeps: form.keeps && !is_stopping(), ..form };
             match self.send(response, form, &rest).await {
                 Ok(true) => {}
