@@ -14,10 +14,7 @@ use serde::Serialize;
 use super::disk::Disk;
 use super::histogram::Histogram;
 use super::run_state::{Plan, Span};
-use super::stats::{OPS, Op, Stats};
-
-/// A stall a bystander would notice.
-const STALL: Duration = Duration::from_millis(10);
+use super::stats::{OPS, Op, STALL, Stats};
 
 /// The figures of one run.
 #[derive(Debug, Clone, Serialize)]

@@ -105,7 +105,16 @@ pub(crate) struct Paths {
     ends: Vec<u32>,
 }
 
+/// Bytes of a claim's path, and a few to spare.
+const PATH_LEN: usize = 48;
+
 impl Paths {
+    /// None yet, with room for this many. Growing by some thirty megabytes at once takes longer than any request, and would
+    /// look like a stall of the server.
+    pub(crate) fn with_room(count: usize) -> Self {
+        Self { bytes: Vec::with_capacity(count * PATH_LEN), ends: Vec::with_capacity(count) }
+    }
+
     /// Adds one.
     pub(crate) fn push(&mut self, path: &[u8]) {
         self.bytes.extend_from_slice(path);

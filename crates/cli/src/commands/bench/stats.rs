@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
 
+/// A stall a bystander would notice.
+pub(crate) const STALL: Duration = Duration::from_millis(10);
 /// Error bodies kept for the reader; the first few explain the rest.
 const ERROR_SAMPLES_MAX: usize = 5;
 /// Bytes kept of each, so a page of HTML does not drown the result.
@@ -92,6 +95,8 @@ pub(crate) struct Stats {
     pub(crate) measured: Duration,
     /// One histogram per operation, indexed by `Op as usize`.
     latencies: Vec<Histogram>,
+    /// When a request of the probe took longer than [`STALL`]: from when until when.
+    pub(crate) stalls: Vec<Range<Instant>>,
     /// Errors by operation and kind.
     pub(crate) errors: BTreeMap<String, u64>,
     /// The first few errors in full.
@@ -139,6 +144,7 @@ impl Recorder {
         let stats = Stats {
             measured: Duration::ZERO,
             latencies: vec![Histogram::new(); OPS.len()],
+            stalls: Vec::new(),
             errors: BTreeMap::new(),
             error_samples: Vec::new(),
             unsent: 0,
@@ -157,7 +163,11 @@ impl Recorder {
     /// Counts a latency that is not a request of its own.
     pub(crate) fn latency(&mut self, op: Op, started: Instant, now: Instant) {
         if started >= self.from && self.until.is_none_or(|until| started < until) {
-            self.stats.latencies[op as usize].record(now.saturating_duration_since(started));
+            let took = now.saturating_duration_since(started);
+            self.stats.latencies[op as usize].record(took);
+            if took > STALL && matches!(op, Op::ProbeClaim | Op::ProbeRelease) {
+                self.stats.stalls.push(started..now);
+            }
         }
     }
 

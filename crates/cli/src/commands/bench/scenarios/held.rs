@@ -25,7 +25,7 @@ pub(crate) struct Fill {
 impl Fill {
     /// Takes `wanted` claims by `claim`.
     pub(crate) fn new(claim: ClaimTemplate, wanted: u64) -> Self {
-        Self { claim, asked: 0, wanted, paths: Paths::default() }
+        Self { claim, asked: 0, wanted, paths: Paths::with_room(wanted as usize) }
     }
 
     /// The name of the resource of claim `number`.

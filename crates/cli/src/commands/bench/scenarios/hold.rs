@@ -3,7 +3,8 @@
 //! In:    a number of claims, a million by default.
 //! Out:   resident bytes per claim, renewals a second, list latencies, restart times, and, in each phase, the
 //!        latencies of a one-connection probe: a stall by a snapshot, a list or mass expiry shows in its max. Beside
-//!        it those of the bare disk, since what stalls there stalls every server.
+//!        it those of the bare disk, since what stalls there stalls every server, and how often the probe waited for
+//!        longer than that explains.
 //! Never: leaves its claims on a server it did not start.
 
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use super::super::probe;
 use super::super::process::resident_bytes;
 use super::super::request::{ClaimTemplate, NAME_LEN, Paths};
 use super::super::run_state::{Plan, Span};
-use super::super::stats::Op;
+use super::super::stats::{Op, STALL};
 use super::super::target::Target;
 use super::held::{Each, Fill, Lists, Quiet, WithProbe};
 use super::{counted, timed};
@@ -68,8 +69,12 @@ impl Hold<'_> {
         let watch = Watch::start(&self.common.dir)?;
         let stats = connected.run(work, plan)?;
         let bare = watch.stop()?;
+        // A request that the disk kept waiting says nothing about the server.
+        let own =
+            stats.stalls.iter().filter(|stall| stall.end - stall.start > STALL + bare.busy(stall)).count();
         let mut outcome = Outcome::new(plan, self.connections, stats, self.disk);
-        outcome.beside("bare fdatasync", &bare);
+        outcome.beside("bare fdatasync", &bare.histogram);
+        outcome.fact("probe over 10 ms, less what the disk took", own as f64, "requests");
         self.outcomes.push(outcome);
         self.outcomes.last_mut().context("an outcome was just added")
     }

@@ -48,10 +48,11 @@ pub(crate) fn run(common: &Common, shape: &Shape<'_>, disk: Disk) -> Result<Vec<
         outcomes.append(&mut ceilings);
     }
     let one = Common { connections: 1, ..common.clone() };
-    let near = disk::measure(&common.dir)?;
-    let clients = (0..shape.rounds).map(|_| cycle_on(&server, "one client", &one, near));
+    // The disk is measured before each round: it is what a lone client waits for, and changes from second to second.
+    let clients =
+        (0..shape.rounds).map(|_| cycle_on(&server, "one client", &one, disk::measure(&common.dir)?));
     let mut clients = clients.collect::<Result<Vec<_>>>()?;
-    table.one_client(&clients, near);
+    table.one_client(&clients);
     outcomes.append(&mut clients);
     for &waiters in shape.waiters {
         let near = disk::measure(&common.dir)?;
@@ -90,9 +91,14 @@ impl Table {
         self.row(&format!("claim p50 / p99, {connections} connections"), &figure, disk);
     }
 
-    fn one_client(&mut self, rounds: &[Outcome], disk: Disk) {
-        let p50 = Summary::of(rounds, |outcome| us(outcome, Op::Claim).0).median;
-        let times = p50 / disk.fdatasync_p50_us.max(1.0);
+    fn one_client(&mut self, rounds: &[Outcome]) {
+        let median = |figure: fn(&Outcome) -> f64| Summary::of(rounds, figure).median;
+        let p50 = median(|round| us(round, Op::Claim).0);
+        let times = median(|round| us(round, Op::Claim).0 / round.disk.fdatasync_p50_us.max(1.0));
+        let disk = Disk {
+            fdatasync_p50_us: median(|round| round.disk.fdatasync_p50_us),
+            fdatasync_p99_us: median(|round| round.disk.fdatasync_p99_us),
+        };
         self.row("claim p50, one client", &format!("{:.2} ms = {times:.1} x fdatasync p50", p50 / 1e3), disk);
     }
 
