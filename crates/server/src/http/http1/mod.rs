@@ -360,3 +360,34 @@ fn has_empty_line(input: &[u8], seen: usize) -> bool {
     let new = &input[seen.saturating_sub(3)..];
     new.windows(2).any(|two| two == b"\n\n") || new.windows(3).any(|three| three == b"\n\r\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+    use crate::http::empty;
+
+    #[tokio::test]
+    async fn an_answer_that_stands_back_is_sent_after_all_that_is_ready() {
+        for stands_back in [false, true] {
+            let (mut client, stream) = tokio::io::duplex(1024);
+            client.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await.unwrap();
+            let (others, sent_after) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+            let answer = |_| {
+                let others = others.clone();
+                tokio::spawn(async move { others.store(true, Relaxed) });
+                std::future::ready(empty(StatusCode::OK))
+            };
+            // Asked last before an answer is sent.
+            let is_stopping = || {
+                sent_after.store(others.load(Relaxed), Relaxed);
+                false
+            };
+            let never = std::future::pending();
+            Http1::new(stream).serve(None, never, is_stopping, || stands_back, answer).await;
+            assert_eq!(sent_after.load(Relaxed), stands_back);
+        }
+    }
+}
