@@ -373,7 +373,8 @@ mod tests {
     async fn an_answer_that_stands_back_is_sent_after_all_that_is_ready() {
         for stands_back in [false, true] {
             let (mut client, stream) = tokio::io::duplex(1024);
-            client.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            client.shutdown().await.unwrap();
             let (others, sent_after) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
             let answer = |_| {
                 let others = others.clone();
