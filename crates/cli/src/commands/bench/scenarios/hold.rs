@@ -74,7 +74,10 @@ impl Hold<'_> {
             stats.stalls.iter().filter(|stall| stall.end - stall.start > STALL + bare.busy(stall)).count();
         let mut outcome = Outcome::new(plan, self.connections, stats, self.disk);
         outcome.beside("bare fdatasync", &bare.histogram);
-        outcome.fact("probe over 10 ms, less what the disk took", own as f64, "requests");
+        // Not every phase has a probe.
+        if outcome.row(Op::ProbeClaim).is_some() {
+            outcome.fact("probe over 10 ms, less what the disk took", own as f64, "requests");
+        }
         self.outcomes.push(outcome);
         self.outcomes.last_mut().context("an outcome was just added")
     }
