@@ -53,6 +53,8 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...
 const NEAR_ON_TWO_CORES: usize = 192;
+/// ... in a cluster nearly all: what the others would gain is less than what the other nodes lose by smaller entries ...
+const NEAR_IN_A_CLUSTER: usize = 1024;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
 
@@ -199,7 +201,12 @@ impl Server {
         let aside = Aside::here();
         let app = App { engine, config, administrators, guards, long_polls, observer, stopping, aside };
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
-        let near = Arc::new(Semaphore::new(if few_cores { NEAR_ON_TWO_CORES } else { NEAR_ON_MORE_CORES }));
+        let near = match few_cores {
+            true if app.config.cluster.is_some() => NEAR_IN_A_CLUSTER,
+            true => NEAR_ON_TWO_CORES,
+            false => NEAR_ON_MORE_CORES,
+        };
+        let near = Arc::new(Semaphore::new(near));
         Ok(Self { listener, app: Arc::new(app), stop, near })
     }
 
