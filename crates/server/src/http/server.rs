@@ -53,8 +53,9 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...
 const NEAR_ON_TWO_CORES: usize = 192;
-/// ... in a cluster nearly all: what the others would gain is less than what the other nodes lose by smaller entries ...
-const NEAR_IN_A_CLUSTER: usize = 1024;
+/// ... nearly all where other nodes run on the same machine: they need what other threads would take, and gain by larger
+/// entries ...
+const NEAR_BESIDE_PEERS: usize = 1024;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
 
@@ -201,8 +202,10 @@ impl Server {
         let aside = Aside::here();
         let app = App { engine, config, administrators, guards, long_polls, observer, stopping, aside };
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
+        // Only from the same machine can peers reach such a node.
+        let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
         let near = match few_cores {
-            true if app.config.cluster.is_some() => NEAR_IN_A_CLUSTER,
+            true if beside_peers => NEAR_BESIDE_PEERS,
             true => NEAR_ON_TWO_CORES,
             false => NEAR_ON_MORE_CORES,
         };
