@@ -3,7 +3,7 @@
 //! In:    `steps.rs` keeps them in step with the claims. Out: sequence numbers in their order.
 //! Never: decides anything.
 //!
-//! Most resources have a holder and nothing else, so the rest stands behind a pointer. To find one among a million
+//! Most resources have one claim, held or over, and nothing else, so the rest stands behind a pointer. To find one among a million
 //! by its name costs a microsecond of cache misses, so a claim knows where its resource stands.
 
 use std::collections::VecDeque;
@@ -132,10 +132,16 @@ impl Resources {
 /// The claims of one resource, by sequence number.
 #[derive(Debug, Default)]
 pub struct Resource {
-    /// The holder; 0 if none.
-    active: u64,
+    /// The holder, 0 if none; or, marked as [`OVER`], the only claim there is: most resources never have two at a time.
+    first: u64,
+    /// Everything else; nothing beside a claim that is over.
     rest: Option<Box<Rest>>,
 }
+
+/// The claim is over. No sequence number comes near this.
+const OVER: u64 = 1 << 63;
+/// The claim that is over held the resource.
+const HELD: u64 = 1 << 62;
 
 #[derive(Debug, Default)]
 struct Rest {
@@ -150,7 +156,7 @@ struct Rest {
 impl Resource {
     /// The claim that holds the resource.
     pub fn active(&self) -> Option<u64> {
-        (self.active != 0).then_some(self.active)
+        (self.first != 0 && self.first & OVER == 0).then_some(self.first)
     }
 
     /// The waiting claims, next one first.
@@ -166,9 +172,19 @@ impl Resource {
     }
 
     /// The finished claims, oldest end first.
-    pub fn finished(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
+    pub fn finished(&self) -> impl DoubleEndedIterator<Item = u64> {
         static NONE: VecDeque<u64> = VecDeque::new();
-        self.rest.as_ref().map_or(&NONE, |rest| &rest.finished).iter().copied()
+        let rest = self.rest.as_ref().map_or(&NONE, |rest| &rest.finished);
+        self.only_finished().into_iter().chain(rest.iter().copied())
+    }
+
+    /// How many there are.
+    pub fn finished_len(&self) -> usize {
+        self.rest.as_ref().map_or(usize::from(self.first & OVER != 0), |rest| rest.finished.len())
+    }
+
+    fn only_finished(&self) -> Option<u64> {
+        (self.first & OVER != 0).then_some(self.first & !(OVER | HELD))
     }
 
     /// The place of a waiting claim, 1 = next.
@@ -182,16 +198,31 @@ impl Resource {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.active == 0
+        self.first == 0
             && self.rest.as_ref().is_none_or(|rest| rest.queue.is_empty() && rest.finished.is_empty())
     }
 
     pub(super) fn set_active(&mut self, seq: Option<u64>) {
-        self.active = seq.unwrap_or(0);
+        if self.first & OVER != 0 {
+            self.rest();
+        }
+        self.first = seq.unwrap_or(0);
+    }
+
+    /// The rest, where a second claim finds room.
+    fn rest(&mut self) -> &mut Rest {
+        let rest = self.rest.get_or_insert_default();
+        if self.first & OVER != 0 {
+            let seq = self.first & !(OVER | HELD);
+            rest.finished.push_back(seq);
+            rest.last_holder = if self.first & HELD != 0 { seq } else { 0 };
+            self.first = 0;
+        }
+        rest
     }
 
     pub(super) fn push_waiting(&mut self, seq: u64) {
-        self.rest.get_or_insert_default().queue.push_back(seq);
+        self.rest().queue.push_back(seq);
     }
 
     pub(super) fn first_waiting(&self) -> Option<u64> {
@@ -211,11 +242,16 @@ impl Resource {
 
     /// The finished claim that held the resource last.
     pub(super) fn last_holder(&self) -> Option<u64> {
-        self.rest.as_ref().map(|rest| rest.last_holder).filter(|seq| *seq != 0)
+        let only = self.only_finished().filter(|_| self.first & HELD != 0);
+        only.or_else(|| self.rest.as_ref().map(|rest| rest.last_holder).filter(|seq| *seq != 0))
     }
 
     pub(super) fn push_finished(&mut self, seq: u64, held: bool) {
-        let rest = self.rest.get_or_insert_default();
+        if self.first == 0 && self.rest.is_none() {
+            self.first = seq | OVER | if held { HELD } else { 0 };
+            return;
+        }
+        let rest = self.rest();
         rest.finished.push_back(seq);
         if held {
             rest.last_holder = seq;
@@ -224,6 +260,9 @@ impl Resource {
 
     /// Forgets the oldest finished claim.
     pub(super) fn pop_finished(&mut self) {
+        if self.first & OVER != 0 {
+            self.first = 0;
+        }
         let Some(rest) = &mut self.rest else { return };
         if rest.finished.pop_front() == Some(rest.last_holder) {
             rest.last_holder = 0;

@@ -38,7 +38,7 @@ pub(super) fn summary(table: &Table, name: &str, resource: &Resource, now_us: u6
         "holder": holder,
         "waiting": resource.queue().len(),
         "longest_wait": seconds(longest),
-        "finished": resource.finished().len(),
+        "finished": resource.finished_len(),
     })
 }
 
@@ -58,7 +58,7 @@ pub(super) fn detail(
         "holder": resource.active().map(show),
         "waiting": resource.queue().len(),
         "queue": resource.queue().take(shown).map(show).collect::<Vec<_>>(),
-        "finished": resource.finished().len(),
+        "finished": resource.finished_len(),
         "history": resource.finished().rev().take(shown).map(show).collect::<Vec<_>>(),
     })
 }
