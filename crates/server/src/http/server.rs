@@ -53,9 +53,9 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...
 const NEAR_ON_TWO_CORES: usize = 192;
-/// ... nearly all where other nodes run on the same machine: they need what other threads would take, and gain by larger
-/// entries ...
-const NEAR_BESIDE_PEERS: usize = 1024;
+/// ... so many more at a leader whose followers run on the same machine: what changes something there needs them too, and
+/// other threads would take what they need; larger entries cost them less ...
+const NEAR_BESIDE_FOLLOWERS: usize = 832;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
 
@@ -184,6 +184,8 @@ pub struct Server {
     stop: watch::Sender<bool>,
     /// Places near the engine.
     near: Arc<Semaphore>,
+    /// How many of them only a leader gives away.
+    near_at_leader: usize,
 }
 
 impl Server {
@@ -204,13 +206,12 @@ impl Server {
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
         // Only from the same machine can peers reach such a node.
         let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
-        let near = match few_cores {
-            true if beside_peers => NEAR_BESIDE_PEERS,
-            true => NEAR_ON_TWO_CORES,
-            false => NEAR_ON_MORE_CORES,
+        let (near, near_at_leader) = match few_cores {
+            true => (NEAR_ON_TWO_CORES, if beside_peers { NEAR_BESIDE_FOLLOWERS } else { 0 }),
+            false => (NEAR_ON_MORE_CORES, 0),
         };
-        let near = Arc::new(Semaphore::new(near));
-        Ok(Self { listener, app: Arc::new(app), stop, near })
+        let near = Arc::new(Semaphore::new(near + near_at_leader));
+        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -248,14 +249,20 @@ impl Server {
         }
     }
 
+    /// A place near the engine, if there is one for another connection.
+    fn near(&self) -> Near {
+        let engine = &self.app.engine;
+        let free = self.near.available_permits() > self.near_at_leader
+            || engine.known_leader() == Some(engine.node_id());
+        // A handshake takes long.
+        let plain = self.app.guards.tls.is_none();
+        (free && plain).then(|| self.near.clone().try_acquire_owned().ok()).flatten()
+    }
+
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
     fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
         let app = self.app.clone();
-        let near = match &app.guards.tls {
-            None => self.near.clone().try_acquire_owned().ok(),
-            // A handshake takes long.
-            Some(_) => None,
-        };
+        let near = self.near();
         let Some(near) = near else {
             tokio::spawn(serve(app, stream, peer, place, None));
             return;
