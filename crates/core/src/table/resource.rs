@@ -3,8 +3,8 @@
 //! In:    `steps.rs` keeps them in step with the claims. Out: sequence numbers in their order.
 //! Never: decides anything.
 //!
-//! Most resources have one claim, held or over, and nothing else, so the rest stands behind a pointer. To find one among a million
-//! by its name costs a microsecond of cache misses, so a claim knows where its resource stands.
+//! Most resources have one claim, held or over, and nothing else, so the rest stands behind a pointer. To find one
+//! among a million by its name costs a microsecond of cache misses, so a claim knows where its resource stands.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -211,11 +211,11 @@ impl Resource {
 
     /// The rest, where a second claim finds room.
     fn rest(&mut self) -> &mut Rest {
+        let (only, last_holder) = (self.only_finished(), self.last_holder());
         let rest = self.rest.get_or_insert_default();
-        if self.first & OVER != 0 {
-            let seq = self.first & !(OVER | HELD);
+        if let Some(seq) = only {
             rest.finished.push_back(seq);
-            rest.last_holder = if self.first & HELD != 0 { seq } else { 0 };
+            rest.last_holder = last_holder.unwrap_or(0);
             self.first = 0;
         }
         rest
