@@ -109,7 +109,7 @@ fn a_mutated_snapshot_file_is_refused_or_loads() {
 fn entry(index: u64) -> Vec<u8> {
     let parcel =
         Parcel { origin: Some(Origin { node: 1, run: 5, number: index }), commands: Arc::new(claims()) };
-    let proposal = Arc::new(Proposal { stamp: Stamp { now_us: 7, wall_us: 8 }, parcels: vec![parcel] });
+    let proposal = Arc::new(Proposal::new(Stamp { now_us: 7, wall_us: 8 }, vec![parcel]));
     let payload: EntryPayload<Arc<Proposal>, u64, openraft::BasicNode> = EntryPayload::Normal(proposal);
     let leader_id = openraft::impls::leader_id_adv::LeaderId { term: 1, node_id: 1 };
     let log_id = LogIdOf::<TypeConfig> { leader_id, index };

@@ -12,7 +12,7 @@ use leasehold_server::engine::state_machine::{Shared, StateMachine};
 use leasehold_server::engine::types::TypeConfig;
 use leasehold_server::engine::wal::{Wal, WalOptions};
 use leasehold_server::publish::Publisher;
-use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
+use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::testing::log_id;
 use openraft::type_config::alias::EntryOf;
@@ -124,4 +124,25 @@ async fn terms(reader: &mut LogStore, range: std::ops::Range<u64>) -> Vec<u64> {
     let entries = reader.try_get_log_entries(range.clone()).await.expect("entries can be read");
     assert!(entries.iter().map(|entry| entry.log_id.index).eq(range));
     entries.iter().map(|entry| entry.log_id.leader_id.term).collect()
+}
+
+/// A follower has two things to do when an entry has come: to say that it is on disk, for which its leader waits, and to
+/// apply the one before it, for which nobody does.
+#[test]
+fn what_is_ready_to_run_goes_before_an_entry_that_nobody_waits_for() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let (say, said) = std::sync::mpsc::channel();
+    runtime.block_on(async {
+        let (_folder, _log, mut machine) = Builder.build().await.expect("a state machine");
+        let entry = openraft::Entry { log_id: log_id::<TypeConfig>(1, 1, 0), payload: EntryPayload::Blank };
+        let say_too = say.clone();
+        let apply = tokio::spawn(async move {
+            machine.apply(futures_util::stream::iter([Ok((entry, None))])).await.expect("it is applied");
+            say_too.send("applied").ok();
+        });
+        let answer = tokio::spawn(async move { say.send("answered").ok() });
+        apply.await.expect("no panic");
+        answer.await.expect("no panic");
+    });
+    assert_eq!(said.into_iter().collect::<Vec<_>>(), ["answered", "applied"]);
 }

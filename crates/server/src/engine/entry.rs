@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use leasehold_core::{Batch, Command, Stamp};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,38 @@ pub struct Proposal {
     pub stamp: Stamp,
     /// Applied in this order.
     pub parcels: Vec<Parcel>,
+    /// This as bytes, once somebody has made them (`encoding.rs`).
+    #[serde(skip)]
+    bytes: KeptBytes,
+}
+
+/// Bytes of what they stand beside: two that are equal have equal ones.
+#[derive(Debug, Clone, Default)]
+struct KeptBytes(OnceLock<Bytes>);
+
+impl PartialEq for KeptBytes {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for KeptBytes {}
+
+impl Proposal {
+    /// Parcels under one stamp.
+    pub fn new(stamp: Stamp, parcels: Vec<Parcel>) -> Self {
+        Self { stamp, parcels, bytes: KeptBytes::default() }
+    }
+
+    /// What was kept.
+    pub(super) fn bytes(&self) -> Option<&Bytes> {
+        self.bytes.0.get()
+    }
+
+    /// Keeps what postcard makes of this.
+    pub(super) fn keep_bytes(&self, bytes: Bytes) {
+        self.bytes.0.set(bytes).ok();
+    }
 }
 
 /// Commands that one node sent together: they happen together, and once.
@@ -40,7 +73,7 @@ pub struct Parcel {
 impl From<Batch> for Proposal {
     fn from(batch: Batch) -> Self {
         let parcel = Parcel { origin: None, commands: Arc::new(batch.commands) };
-        Self { stamp: batch.stamp, parcels: vec![parcel] }
+        Self::new(batch.stamp, vec![parcel])
     }
 }
 

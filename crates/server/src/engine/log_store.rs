@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
+use super::encoding;
 use super::types::{Entry, LogId, NodeId, TypeConfig, Vote};
 use super::wal::{Record, Wal, WalError, WalOptions};
 use crate::outside::{self, JoinHandle};
@@ -259,7 +260,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let mut state = self.state.lock();
             state.trim(self.wal.written_upto());
             for entry in entries {
-                let payload = encode_entry(&entry)?;
+                let payload = encoding::entry_after(vec![ENTRY_FORMAT], &entry)?;
                 let index = entry.log_id.index;
                 state.push(entry, payload.len());
                 records.push(Record::Entry { index, payload });
@@ -309,11 +310,6 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 }
 
 /// `format, log id, payload`.
-fn encode_entry(entry: &Entry) -> io::Result<Bytes> {
-    let bytes = postcard::to_extend(&(entry.log_id, &entry.payload), vec![ENTRY_FORMAT]);
-    bytes.map(Bytes::from).map_err(io::Error::other)
-}
-
 fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
     match bytes.split_first() {
         Some((&ENTRY_FORMAT, rest)) => {

@@ -15,6 +15,7 @@
 pub mod awaited;
 pub mod clock;
 pub mod data_dir;
+mod encoding;
 pub mod entry;
 mod joining;
 mod leadership;

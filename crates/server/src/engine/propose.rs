@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Outcome};
 use parking_lot::Mutex;
@@ -43,6 +43,11 @@ const PENDING_MAX: usize = 100_000;
 const FORWARDED_MAX: usize = 64;
 /// How often the proposer looks whether more has come before it packs what there is.
 const LOOKS_MAX: usize = 8;
+
+/// An entry with so many commands is watched for instead of slept for ...
+const WATCHED_LEN_MIN: usize = 16;
+/// ... for so long at the most: a peer that is further away is worth no processor.
+const WATCH_MAX: Duration = Duration::from_millis(1);
 
 /// Commands and who waits for them.
 enum Job {
@@ -175,10 +180,16 @@ impl Proposer {
                 () = self.awaited.changed.notified() => {}
                 () = self.leadership.changed.notified() => {}
             }
+            // Of the newest entry.
+            let mut commands = 0;
             loop {
                 self.gather().await;
                 let sent = match self.leadership.role() {
-                    Role::Leads { .. } => self.propose_next(&raft).await,
+                    Role::Leads { .. } => {
+                        let proposed = self.propose_next(&raft).await;
+                        commands = proposed.unwrap_or(commands);
+                        proposed.is_some()
+                    }
                     Role::Follows { leader } => self.forward_next(leader),
                     Role::None => false,
                     Role::Gone => {
@@ -193,27 +204,48 @@ impl Proposer {
             if self.is_drained() {
                 return;
             }
+            self.watch_entries(commands).await;
         }
+    }
+
+    /// How much there is to pack.
+    fn waiting(&self) -> usize {
+        let pending = self.pending.lock();
+        pending.len + pending.forwarded.len()
     }
 
     /// Lets connections on this thread hand in what they have received already, until a look finds nothing new: a
     /// larger entry costs hardly more than a small one, and a sync as much. Whoever is alone waits for one look.
     async fn gather(&self) {
-        let waiting = || {
-            let pending = self.pending.lock();
-            pending.len + pending.forwarded.len()
-        };
-        let mut before = waiting();
+        let mut before = self.waiting();
         for _ in 0..LOOKS_MAX {
             if before == 0 || before >= PARCEL_LEN_MAX {
                 return;
             }
             tokio::task::yield_now().await;
-            let now = waiting();
+            let now = self.waiting();
             if now == before {
                 return;
             }
             before = now;
+        }
+    }
+
+    /// Keeps this thread awake while an entry is on its way to other nodes that many wait for. It comes back within a
+    /// millisecond, mostly, and a processor that sleeps takes a good part of that to wake up, in a virtual machine above all.
+    async fn watch_entries(&self, commands: usize) {
+        // The simulation's clock stands still while anybody has something to do.
+        if commands < WATCHED_LEN_MIN || self.leadership.is_alone() || cfg!(feature = "sim") {
+            return;
+        }
+        let started = Instant::now();
+        let nothing_else = || match self.entries.load(Ordering::Acquire) {
+            0 => false,
+            ENTRIES_MAX.. => true,
+            _ => self.waiting() == 0,
+        };
+        while nothing_else() && started.elapsed() < WATCH_MAX {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -272,10 +304,11 @@ impl Proposer {
         Some(Parcel { origin: Some(origin), commands })
     }
 
-    /// Everything that waits on the leader as one entry. Says whether there was anything, and room for it.
-    async fn propose_next(self: &Arc<Self>, raft: &Raft) -> bool {
+    /// Everything that waits on the leader as one entry. Says how many commands it has, if there was anything, and room
+    /// for it.
+    async fn propose_next(self: &Arc<Self>, raft: &Raft) -> Option<usize> {
         if self.entries.load(Ordering::Acquire) >= ENTRIES_MAX {
-            return false;
+            return None;
         }
         let full = self.is_full().await;
         let mut parcels: Vec<Parcel> = match self.awaited.has_unsent() {
@@ -288,9 +321,10 @@ impl Proposer {
         self.collect_forwarded(full, &mut parcels);
         parcels.extend(self.pack(full));
         if parcels.is_empty() {
-            return false;
+            return None;
         }
-        let proposal = Arc::new(Proposal { stamp: self.clock.stamp(), parcels });
+        let commands = parcels.iter().map(|parcel| parcel.commands.len()).sum();
+        let proposal = Arc::new(Proposal::new(self.clock.stamp(), parcels));
         self.entries.fetch_add(1, Ordering::AcqRel);
         let (landed, awaited, written) = (Landing(self.clone()), self.awaited.clone(), proposal.clone());
         let callback = Callback(Box::new(move |result: WriteResult| {
@@ -309,7 +343,7 @@ impl Proposer {
             tracing::error!(%fatal, "the log can't be written any more");
             self.awaited.give_up();
         }
-        true
+        Some(commands)
     }
 
     /// A full disk refuses what clients ask; time goes on, in the room that is kept for it. A disk that is not known to

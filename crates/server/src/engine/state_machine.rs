@@ -144,6 +144,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
+            // On a follower nobody waits for this yet, mostly; its leader waits for the answer that the entry behind it is on
+            // disk, and that answer is ready to be sent.
+            if responder.is_none() {
+                tokio::task::yield_now().await;
+            }
             self.applied = Some(entry.log_id);
             match entry.payload {
                 EntryPayload::Blank => self.shared.note_applied(self.applied, 0),

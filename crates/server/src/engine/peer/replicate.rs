@@ -26,8 +26,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 
 use super::link::Link;
-use super::wire::{FRAME_MAX, Stream, frame, receive};
+use super::wire::{FRAME_MAX, Stream, frame, frame_of, receive};
 use super::{Answer, Ask, Lane, PeerError, Peers};
+use crate::engine::encoding::append_after;
 use crate::engine::snapshot_file::SnapshotFile;
 use crate::engine::types::{NodeId, TypeConfig, Vote};
 use crate::outside::{self, StopOnDrop};
@@ -259,7 +260,7 @@ async fn flow<S>(
     let write = async {
         while let Some(request) = requests.next().await {
             sent.fetch_add(1, Ordering::AcqRel);
-            writer.write_all(&frame(&request)?).await?;
+            writer.write_all(&frame_of(|head| append_after(head, &request))?).await?;
             writer.flush().await?;
         }
         while received.load(Ordering::Acquire) < sent.load(Ordering::Acquire) {

@@ -8,15 +8,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use openraft::raft::AppendEntriesRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::wire::{FRAME_MAX, Stream, frame, receive, send};
+use super::wire::{FRAME_MAX, Stream, frame, receive, receive_bytes, send};
 use super::{Answer, Ask, Door, Lane};
 use crate::engine::Engine;
+use crate::engine::encoding::append_from;
 use crate::engine::snapshot_file::{self, SnapshotFile};
 use crate::engine::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
 use crate::outside::{self, fs};
@@ -120,7 +121,8 @@ impl PeerServer {
             return Err(io::Error::other("this node is not let in yet"));
         }
         let requests = stream::unfold(reader, move |mut reader: ReadHalf<Stream>| async move {
-            match receive::<AppendEntriesRequest<TypeConfig>>(&mut reader, FRAME_MAX).await {
+            let received = receive_bytes(&mut reader, FRAME_MAX).await;
+            match received.and_then(|bytes| append_from(&Bytes::from(bytes))) {
                 Ok(request) => Some((request, reader)),
                 Err(error) => {
                     if error.kind() != io::ErrorKind::UnexpectedEof {

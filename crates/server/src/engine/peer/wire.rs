@@ -21,7 +21,12 @@ pub(super) type Stream = Box<dyn Duplex>;
 
 /// A value as a frame.
 pub(super) fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut bytes = postcard::to_extend(value, vec![0; 4]).map_err(io::Error::other)?;
+    frame_of(|head| postcard::to_extend(value, head).map_err(io::Error::other))
+}
+
+/// What is put behind the frame's head, as a frame.
+pub(super) fn frame_of(put: impl FnOnce(Vec<u8>) -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let mut bytes = put(vec![0; 4])?;
     let len = bytes.len() - 4;
     if len > FRAME_MAX {
         return Err(io::Error::other(format!("a message of {len} bytes is too long to send")));
@@ -44,6 +49,15 @@ pub(super) async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     max: usize,
 ) -> io::Result<T> {
+    let bytes = receive_bytes(stream, max).await?;
+    postcard::from_bytes(&bytes).map_err(|error| invalid(error.to_string()))
+}
+
+/// Receives a frame's bytes, at most `max`.
+pub(super) async fn receive_bytes(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    max: usize,
+) -> io::Result<Vec<u8>> {
     let len = stream.read_u32_le().await? as usize;
     if len > max {
         return Err(invalid(format!("a message of {len} bytes; at most {max} are taken")));
@@ -53,7 +67,7 @@ pub(super) async fn receive<T: DeserializeOwned>(
     if bytes.len() < len {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    postcard::from_bytes(&bytes).map_err(|error| invalid(error.to_string()))
+    Ok(bytes)
 }
 
 fn invalid(why: String) -> io::Error {
