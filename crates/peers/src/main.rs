@@ -133,11 +133,11 @@ fn compare(leasehold: &Path, dir: &Path, picture: &Path) -> Result<()> {
     Ok(())
 }
 
-/// About nine minutes on two cores: more turns even out more than longer ones do.
+/// About eleven minutes on two cores: more turns even out more than longer ones do.
 const FULL: Effort = Effort {
-    turns: 5,
+    turns: 9,
     warmup: Duration::from_millis(300),
-    length: Duration::from_millis(1200),
+    length: Duration::from_millis(800),
     held: &[10_000, 100_000, 1_000_000],
 };
 /// About 3 minutes.
