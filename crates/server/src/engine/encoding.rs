@@ -1,4 +1,4 @@
-//! Entries as bytes, made once: the log of the leader, both its peers' wires and their logs get the same ones.
+//! Entries as bytes, made once: the log of the leader, the wires to its peers and their logs get the same ones.
 //!
 //! In:    entries, and the requests that carry them to a peer. Out: the bytes that postcard makes of them, and back.
 //! Never: writes other bytes than postcard would: logs and nodes of other versions read them.
@@ -21,18 +21,16 @@ const BESIDE_MAX: usize = 96;
 
 /// `head`, then the entry. A proposal's bytes are kept, for whoever needs them next.
 pub(super) fn entry_after(head: Vec<u8>, entry: &Entry) -> io::Result<Bytes> {
-    let EntryPayload::Normal(proposal) = &entry.payload else {
-        return Ok(Bytes::from(put(head, entry)?));
-    };
-    if proposal.bytes().is_some() {
-        return Ok(Bytes::from(put_entry(head, entry)?));
+    match &entry.payload {
+        EntryPayload::Normal(proposal) if proposal.bytes().is_none() => {
+            let out = put_normal(head, entry)?;
+            let start = out.len();
+            let all = Bytes::from(put(out, proposal)?);
+            proposal.keep_bytes(all.slice(start..));
+            Ok(all)
+        }
+        _ => put_entry(head, entry).map(Bytes::from),
     }
-    let mut out = put(head, &entry.log_id)?;
-    out.push(NORMAL);
-    let start = out.len();
-    let all = Bytes::from(put(out, proposal)?);
-    proposal.keep_bytes(all.slice(start..));
-    Ok(all)
 }
 
 /// `head`, then the request.
@@ -77,13 +75,19 @@ fn len_about(entry: &Entry) -> usize {
 fn put_entry(out: Vec<u8>, entry: &Entry) -> io::Result<Vec<u8>> {
     match &entry.payload {
         EntryPayload::Normal(proposal) if let Some(bytes) = proposal.bytes() => {
-            let mut out = put(out, &entry.log_id)?;
-            out.push(NORMAL);
+            let mut out = put_normal(out, entry)?;
             out.extend_from_slice(bytes);
             Ok(out)
         }
         _ => put(out, entry),
     }
+}
+
+/// What stands before an entry's proposal.
+fn put_normal(out: Vec<u8>, entry: &Entry) -> io::Result<Vec<u8>> {
+    let mut out = put(out, &entry.log_id)?;
+    out.push(NORMAL);
+    Ok(out)
 }
 
 fn put(out: Vec<u8>, value: &impl Serialize) -> io::Result<Vec<u8>> {
