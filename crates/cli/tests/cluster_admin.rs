@@ -179,6 +179,34 @@ fn one_node_that_is_left_begins_anew_only_when_told_so() {
 }
 
 #[test]
+fn a_wiped_node_is_found_by_its_leader_when_it_knows_nobody_any_more() {
+    let _alone = alone();
+    let mut cluster = cluster(3, &[]);
+    for id in [4, 5] {
+        cluster.join(id).unwrap();
+        cluster.converge().unwrap();
+    }
+    // All that node 3 was started with, besides itself.
+    for id in [1, 2] {
+        // While one that led is being replaced, nobody can say what becomes of a change.
+        until("the node is out", || {
+            let reply = cluster.ask(5, "DELETE", &format!("/v1/cluster/nodes/{id}"), "").unwrap();
+            let out = reply.status == 204 || reply.body.contains("is not a member");
+            assert!(out || reply.status == 503, "{reply:?}");
+            out
+        });
+        cluster.kill(id).unwrap();
+    }
+    let held = claim(&cluster, 4, "kept");
+    cluster.kill(3).unwrap();
+    cluster.wipe(3).unwrap();
+    cluster.spawn(3).unwrap();
+    cluster.converge().unwrap();
+    let path = format!("/{}", held["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap());
+    assert_eq!(cluster.ask(3, "GET", &path, "").unwrap().json()["status"], "active");
+}
+
+#[test]
 fn a_stranger_on_the_peer_port_gets_nowhere() {
     let _alone = alone();
     let cluster = cluster(3, &[]);

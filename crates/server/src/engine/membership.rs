@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use serde::{Deserialize, Serialize};
 
 use super::leadership::Role;
 use super::peer::{Answer, Ask};
-use super::types::NodeId;
+use super::types::{NodeId, TypeConfig};
 use super::{ClusterConfig, Engine, joining};
 use crate::outside::{self, Instant};
 
@@ -63,6 +64,11 @@ pub enum ChangeError {
     /// Only a leader changes members, and there is none.
     #[error("no node leads now: try again when a majority of the nodes is up")]
     NotLeader,
+    /// It may have happened, or may yet.
+    #[error(
+        "the leader was lost on the way: see `leasehold cluster status` for what has become of it, and try again"
+    )]
+    Unknown,
     /// It would be wrong.
     #[error("{0}")]
     Refused(String),
@@ -70,6 +76,19 @@ pub enum ChangeError {
 
 fn refused(why: impl std::fmt::Display) -> ChangeError {
     ChangeError::Refused(why.to_string())
+}
+
+impl From<RaftError<TypeConfig, ClientWriteError<TypeConfig>>> for ChangeError {
+    fn from(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Self {
+        match error {
+            RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Self::NotLeader,
+            RaftError::APIError(ClientWriteError::ChangeMembershipError(why)) => refused(why),
+            RaftError::APIError(ClientWriteError::PreconditionFailed(why)) => refused(why),
+            RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) | RaftError::Fatal(_) => {
+                Self::Unknown
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -103,8 +122,7 @@ impl Engine {
         match self.peers.ask(leader, &Ask::Change(change)).await {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Rejected(why)) => Err(refused(why)),
-            Ok(_) => Err(ChangeError::NotLeader),
-            Err(error) => Err(refused(error)),
+            Ok(_) | Err(_) => Err(ChangeError::Unknown),
         }
     }
 
@@ -133,7 +151,8 @@ impl Engine {
     }
 
     async fn change(&self, change: ChangeMembers<NodeId, BasicNode>) -> Result<(), ChangeError> {
-        self.raft().change_membership(change, false).await.map(|_| ()).map_err(refused)
+        self.raft().change_membership(change, false).await?;
+        Ok(())
     }
 
     /// Lets a node in: from now on it gets the log, and does not vote yet. `run` is the process of it that asked, if it was
@@ -180,8 +199,7 @@ impl Engine {
             let node = BTreeMap::from([(id, BasicNode::new(address))]);
             self.change(ChangeMembers::SetNodes(node)).await?;
         }
-        let added = self.raft().add_learner(id, BasicNode::new(address), false).await;
-        added.map_err(refused)?;
+        self.raft().add_learner(id, BasicNode::new(address), false).await?;
         tracing::info!(id, address, "a node was let in; it votes as soon as it has the log");
         let (engine, address) = (self.clone(), address.to_string());
         self.thread.spawn(async move {
@@ -209,15 +227,14 @@ impl Engine {
         // A leader that does not vote (it was taken out as one without data, and elected by those who did not know yet) has
         // the log already, and would wait for itself for ever.
         if id != self.node_id() {
-            let caught_up = self.raft().add_learner(id, BasicNode::new(address), true).await;
-            caught_up.map_err(refused)?;
+            self.raft().add_learner(id, BasicNode::new(address), true).await?;
         }
         let _one_at_a_time = self.changing.lock().await;
         if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
             return Ok(());
         }
         let voters = BTreeSet::from([id]);
-        self.raft().change_membership(ChangeMembers::AddVoterIds(voters), true).await.map_err(refused)?;
+        self.raft().change_membership(ChangeMembers::AddVoterIds(voters), true).await?;
         tracing::info!(id, "a node votes");
         Ok(())
     }
@@ -352,7 +369,10 @@ impl Engine {
             cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
         let mut fresh = Vec::new();
         let mut at_work = None;
-        for seed in others.iter().copied().chain(&cluster.join) {
+        // Those it was started with may all be gone by now; its log, if it has got any, knows others.
+        let members: Vec<String> =
+            self.members().into_iter().filter(|(id, _)| *id != me).map(|(_, (address, _))| address).collect();
+        for seed in others.iter().copied().chain(&cluster.join).chain(&members) {
             match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
                 Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(seed),
                 Ok(Answer::Status(status)) => fresh.push((seed, status.run)),

@@ -286,6 +286,7 @@ impl Engine {
             self.thread.spawn(self.clone().serve_barriers()),
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
+            self.thread.spawn(upkeep::take_back(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {

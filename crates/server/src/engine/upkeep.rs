@@ -1,9 +1,11 @@
-//! What happens without any request: claims expire, the log is cut, and a leader without room for it steps down.
+//! What happens without any request: claims expire, the log is cut, a leader without room for it steps down, and a
+//! member that has lost its data is let in again.
 //!
-//! In:    the table's earliest deadline, the length of the log, the room for it. Out: ticks, which end what is due;
-//!        snapshots; another leader.
+//! In:    the table's earliest deadline, the length of the log, the room for it, members that are silent. Out: ticks,
+//!        which end what is due; snapshots; another leader; members that vote.
 //! Never: ends a claim itself: a tick is a command like any other, and the table decides.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +13,9 @@ use std::time::Duration;
 use leasehold_core::Command;
 
 use super::leadership::Role;
+use super::peer::{Answer, Ask};
 use super::state_machine::NO_DEADLINE;
+use super::types::NodeId;
 use super::wal::Room;
 use super::{Engine, snapshot_file};
 use crate::outside::{self, Instant};
@@ -30,6 +34,8 @@ const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
 const HEARD_MS_MAX: u64 = 2000;
 /// How long a full leader that handed over, or failed to, leaves it at that: the others may be full as well.
 const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
+/// How often a leader looks after members that are silent. One that has lost its data asks by itself far sooner, as a rule.
+const SILENT_LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Moves the table clock when something is due, so that expiry and hand-over need no request.
 pub(super) async fn tick(engine: Arc<Engine>) {
@@ -110,9 +116,38 @@ pub(super) async fn hand_over_when_full(engine: Arc<Engine>) {
 
 /// Whether, as the leader sees it, the others could go on without this node: enough of them were heard just now.
 async fn others_are_a_majority(engine: &Engine) -> bool {
-    let others = engine.status(false).await.others;
-    let is_heard = |id| matches!(others.get(id), Some((_, Some(ms))) if *ms <= HEARD_MS_MAX);
+    let heard = heard(engine).await;
     let members = engine.members();
     let voters: Vec<_> = members.iter().filter(|(_, (_, voter))| *voter).map(|(id, _)| id).collect();
-    voters.iter().filter(|id| is_heard(id)).count() > voters.len() / 2
+    voters.iter().filter(|id| heard.contains(id)).count() > voters.len() / 2
+}
+
+/// Those that the leader has heard just now.
+async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
+    let others = engine.status(false).await.others;
+    let is_heard = |(_, ms): &(_, Option<u64>)| ms.is_some_and(|ms| ms <= HEARD_MS_MAX);
+    others.into_iter().filter(|(_, other)| is_heard(other)).map(|(id, _)| id).collect()
+}
+
+/// Lets in again whoever belongs to the cluster and has lost its data. It asks for that by itself, but may know nobody to
+/// ask: those it was started with may have been taken out since.
+pub(super) async fn take_back(engine: Arc<Engine>) {
+    loop {
+        outside::sleep(SILENT_LOOK_EVERY).await;
+        if !engine.leads() {
+            continue;
+        }
+        let heard = heard(&engine).await;
+        let silent = |id: &NodeId| *id != engine.node_id() && !heard.contains(id);
+        for (id, (address, _)) in engine.members().into_iter().filter(|(id, _)| silent(id)) {
+            let asked = engine.peers.ask_at(&address, &Ask::Status { digest: false }).await;
+            let Ok(Answer::Status(there)) = asked else { continue };
+            if there.id == id
+                && !there.admitted
+                && let Err(error) = engine.admit(id, Some(there.run), &address).await
+            {
+                tracing::warn!(id, %error, "a member without its data could not be let in again");
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::basic::AdminAccess;
 use super::body::RequestBody;
-use super::problem::{engine_problem, method_not_allowed, not_found, problem};
+use super::problem::{engine_problem, method_not_allowed, not_found, outcome_unknown, problem};
 use super::request::read_body;
 use super::server::App;
 use super::{Response, empty, json, typed};
@@ -133,6 +133,7 @@ async fn change(app: &Arc<App>, change: Change) -> Result<Response, Response> {
     match app.engine.change_members(change).await {
         Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(ChangeError::NotLeader) => Err(engine_problem(&EngineError::NotLeader)),
+        Err(unknown @ ChangeError::Unknown) => Err(outcome_unknown(&unknown.to_string())),
         Err(ChangeError::Refused(why)) => Err(problem(StatusCode::CONFLICT, "change-refused", &why)),
     }
 }

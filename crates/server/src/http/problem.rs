@@ -40,6 +40,13 @@ pub fn engine_problem(error: &EngineError) -> Response {
     response
 }
 
+/// A change may have happened, or may yet.
+pub fn outcome_unknown(detail: &str) -> Response {
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 /// There is nothing at this path.
 pub fn not_found(detail: &str) -> Response {
     problem(StatusCode::NOT_FOUND, "not-found", detail)

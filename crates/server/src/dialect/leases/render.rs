@@ -18,7 +18,7 @@ use super::parse::Format;
 use super::report;
 use crate::engine::EngineError;
 use crate::engine::clock::wall_us;
-use crate::http::problem::{engine_problem, problem};
+use crate::http::problem::{engine_problem, outcome_unknown, problem};
 use crate::http::{Response, typed};
 
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-quorum-client-id");
@@ -248,10 +248,7 @@ pub(super) fn unanswered(error: &EngineError) -> Response {
     if *error != EngineError::Unknown {
         return engine_problem(error);
     }
-    let detail = format!("{error}; the change may have happened, or may yet: fetch the lease to see");
-    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", &detail);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    outcome_unknown(&format!("{error}; the change may have happened, or may yet: fetch the lease to see"))
 }
 
 #[cfg(test)]

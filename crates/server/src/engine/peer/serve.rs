@@ -18,6 +18,7 @@ use super::wire::{FRAME_MAX, Stream, frame, receive, receive_bytes, send};
 use super::{Answer, Ask, Door, Lane};
 use crate::engine::Engine;
 use crate::engine::encoding::append_from;
+use crate::engine::membership::ChangeError;
 use crate::engine::snapshot_file::{self, SnapshotFile};
 use crate::engine::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
 use crate::outside::{self, fs};
@@ -215,13 +216,13 @@ impl Engine {
             },
             Ask::Join { id, run, address } => match self.admit(id, Some(run), &address).await {
                 Ok(()) => Answer::Done,
-                Err(crate::engine::membership::ChangeError::NotLeader) => self.ask_leader(),
-                Err(error) => Answer::Rejected(error.to_string()),
+                Err(ChangeError::Refused(why)) => Answer::Rejected(why),
+                Err(ChangeError::NotLeader | ChangeError::Unknown) => self.ask_leader(),
             },
             Ask::Change(change) => match self.change_here(&change).await {
                 Ok(()) => Answer::Done,
-                Err(crate::engine::membership::ChangeError::NotLeader) => self.ask_leader(),
-                Err(error) => Answer::Rejected(error.to_string()),
+                Err(ChangeError::Refused(why)) => Answer::Rejected(why),
+                Err(ChangeError::NotLeader | ChangeError::Unknown) => self.ask_leader(),
             },
         }
     }
