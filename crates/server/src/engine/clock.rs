@@ -25,26 +25,45 @@ pub struct TableClock {
 
 #[derive(Debug, Clone, Copy)]
 struct Base {
-    /// The table clock stood here ...
+    /// The table clock stood here: at the newest stamp in the table or, on a leader, where its own clock has come to ...
     now_us: u64,
     /// ... at this instant.
     at: Instant,
+    /// The time that a leader told last. It is good for readers and nothing else: it is no stamp, so the next leader may
+    /// begin before it.
+    told_us: u64,
     /// When the leader was last heard.
     heard: Instant,
     /// Whether this node leads, so that its clock is the table's.
     leading: bool,
-    /// The newest stamp given out.
+    /// The term in which it leads, or last did.
+    term: u64,
+    /// The newest stamp given out in that term.
     last_us: u64,
 }
 
 impl Base {
     fn now_us(&self, instant: Instant) -> u64 {
         match self.leading {
-            false => self.now_us,
+            false => self.now_us.max(self.told_us),
             true => {
                 let passed = instant.saturating_duration_since(self.at).min(STALL_MAX);
                 self.now_us + passed.as_micros() as u64
             }
+        }
+    }
+
+    fn observe(&mut self, applied_us: u64) {
+        if !self.leading && applied_us > self.now_us {
+            (self.now_us, self.at) = (applied_us, Instant::now());
+        }
+    }
+
+    fn follow(&mut self, applied_us: u64) {
+        if self.leading {
+            let now = Instant::now();
+            (self.now_us, self.told_us, self.leading) = (applied_us, 0, false);
+            (self.at, self.heard) = (now, now);
         }
     }
 }
@@ -52,17 +71,20 @@ impl Base {
 impl Default for TableClock {
     fn default() -> Self {
         let at = Instant::now();
-        Self { base: Mutex::new(Base { now_us: 0, at, heard: at, leading: false, last_us: 0 }) }
+        let base = Base { now_us: 0, at, told_us: 0, heard: at, leading: false, term: 0, last_us: 0 };
+        Self { base: Mutex::new(base) }
     }
 }
 
 impl TableClock {
-    /// An entry with this stamp was applied, or the leader told its time: the table is at least so far.
-    pub fn observe(&self, now_us: u64) {
-        let mut base = self.base.lock();
-        if !base.leading && now_us > base.now_us {
-            (base.now_us, base.at) = (now_us, Instant::now());
-        }
+    /// An entry with this stamp was applied: the table is at least so far.
+    pub fn observe(&self, applied_us: u64) {
+        self.base.lock().observe(applied_us);
+    }
+
+    /// The leader told its time.
+    pub fn told(&self, now_us: u64) {
+        self.base.lock().told_us = now_us;
     }
 
     /// The leader was heard just now.
@@ -75,32 +97,39 @@ impl TableClock {
         self.base.lock().heard.elapsed()
     }
 
-    /// This node leads from now on. The clock goes on from the newest stamp that was observed, plus what passed from
-    /// there until the old leader was last heard: after that, nobody could renew. A leader stamps once a second while
-    /// that matters, so more than that was not counted by anybody.
-    pub fn lead(&self) {
+    /// This node leads from now on, in this term; its table has everything from before, and has come to `applied_us`. The
+    /// clock goes on from there, plus what passed until the old leader was last heard: after that, nobody could renew. A
+    /// leader stamps once a second while that matters, so more than that was not counted by anybody.
+    ///
+    /// What this node stamped in an earlier term and is not in the table was never agreed on. Others have led since then and
+    /// counted from an earlier time: to go on from such a stamp would end their leases early.
+    pub fn lead(&self, term: u64, applied_us: u64) {
         let mut base = self.base.lock();
-        if !base.leading {
-            let counted = base.heard.saturating_duration_since(base.at).min(STALL_MAX);
-            base.now_us = (base.now_us + counted.as_micros() as u64).max(base.last_us);
-            (base.at, base.leading) = (Instant::now(), true);
+        if base.leading && base.term == term {
+            return;
         }
+        base.follow(applied_us);
+        base.observe(applied_us);
+        if base.term != term {
+            (base.term, base.last_us) = (term, 0);
+        }
+        let counted = base.heard.saturating_duration_since(base.at).min(STALL_MAX);
+        base.now_us = (base.now_us + counted.as_micros() as u64).max(base.last_us);
+        (base.at, base.leading) = (Instant::now(), true);
     }
 
     /// This node leads no more; the table has come to `applied_us`. What its clock said beyond that was never agreed on.
     pub fn follow(&self, applied_us: u64) {
-        let mut base = self.base.lock();
-        if base.leading {
-            let now = Instant::now();
-            *base = Base { now_us: applied_us, at: now, heard: now, leading: false, last_us: base.last_us };
-        }
+        self.base.lock().follow(applied_us);
     }
 
     /// This node still leads a majority: what passed since the last pulse counts.
     pub fn pulse(&self) {
         let mut base = self.base.lock();
-        let now = Instant::now();
-        (base.now_us, base.at) = (base.now_us(now), now);
+        if base.leading {
+            let now = Instant::now();
+            (base.now_us, base.at) = (base.now_us(now), now);
+        }
     }
 
     /// The table's time at this instant: on the leader by its clock, on any other node as far as it has been told.
@@ -108,8 +137,8 @@ impl TableClock {
         self.base.lock().now_us(Instant::now())
     }
 
-    /// A stamp for the next entry: later than every one before it.
-    pub fn stamp(&self) -> Stamp {
+    /// A stamp for the next entry, later than every one before it, and the term in which it is good.
+    pub fn stamp(&self) -> (Stamp, u64) {
         let mut base = self.base.lock();
         let now_us = base.now_us(Instant::now());
         #[cfg(feature = "sim")]
@@ -118,7 +147,7 @@ impl TableClock {
             false => now_us,
         };
         base.last_us = now_us.max(base.last_us + 1);
-        Stamp { now_us: base.last_us, wall_us: wall_us() }
+        (Stamp { now_us: base.last_us, wall_us: wall_us() }, base.term)
     }
 
     /// The instant of this machine at which the table's time will be `now_us`.
@@ -135,15 +164,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_only_grow_also_when_leadership_comes_and_goes() {
+    fn stamps_of_a_term_only_grow_also_when_its_leader_loses_its_majority_for_a_while() {
         let clock = TableClock::default();
         clock.observe(1_000_000);
-        clock.lead();
-        let first = clock.stamp().now_us;
-        let second = clock.stamp().now_us;
-        clock.follow(10);
-        clock.lead();
-        assert!(1_000_000 <= first && first < second && second < clock.stamp().now_us);
+        clock.lead(1, 1_000_000);
+        let first = clock.stamp().0.now_us;
+        let second = clock.stamp().0.now_us;
+        clock.follow(first);
+        clock.lead(1, first);
+        assert!(1_000_000 <= first && first < second && second < clock.stamp().0.now_us);
+    }
+
+    /// A clock that stands where the table does, whatever it said before: leases end no earlier than they would have.
+    fn assert_goes_on_from(clock: &TableClock, applied_us: u64) {
+        let (stamp, term) = clock.stamp();
+        let ahead = Duration::from_micros(stamp.now_us.checked_sub(applied_us).expect("stamps grow"));
+        assert!(ahead < STALL_MAX / 2, "the clock went ahead by {ahead:?}");
+        assert_eq!(term, 3);
+    }
+
+    #[test]
+    fn a_stamp_of_an_earlier_term_that_was_never_agreed_on_is_forgotten() {
+        let clock = TableClock::default();
+        clock.lead(1, 5_000_000);
+        clock.base.lock().last_us = 9_000_000;
+        clock.follow(5_000_000);
+        // Another one led, and counted from where the table was.
+        clock.observe(5_300_000);
+        clock.lead(3, 5_300_000);
+        assert_goes_on_from(&clock, 5_300_000);
+    }
+
+    #[test]
+    fn so_is_the_clock_of_an_earlier_term_whose_end_nobody_noticed() {
+        let clock = TableClock::default();
+        clock.lead(1, 5_000_000);
+        clock.base.lock().now_us = 9_000_000;
+        clock.lead(3, 5_300_000);
+        assert_goes_on_from(&clock, 5_300_000);
+    }
+
+    #[test]
+    fn what_a_leader_told_is_for_readers_and_not_for_the_next_leader() {
+        let clock = TableClock::default();
+        clock.observe(5_000_000);
+        clock.told(9_000_000);
+        assert_eq!(clock.now_us(), 9_000_000);
+        clock.observe(5_300_000);
+        clock.lead(3, 5_300_000);
+        assert_goes_on_from(&clock, 5_300_000);
     }
 
     #[test]
@@ -152,7 +221,7 @@ mod tests {
         clock.observe(5_000_000);
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(clock.now_us(), 5_000_000);
-        clock.lead();
+        clock.lead(1, 5_000_000);
         let base = clock.base.lock().at;
         let much_later = base + 10 * STALL_MAX;
         let now_us = clock.base.lock().now_us(much_later);
@@ -169,7 +238,7 @@ mod tests {
             base.at = base.at.checked_sub(told + silence).expect("the machine is up for longer");
             base.heard = base.at + told;
         }
-        clock.lead();
+        clock.lead(1, 7_000_000);
         assert_eq!(clock.base.lock().now_us, 7_300_000);
     }
 }

@@ -210,7 +210,7 @@ impl Watch {
         let caught_up = self.raft.ensure_linearizable(ReadPolicy::ReadIndex);
         match outside::timeout(self.patience.silence, caught_up).await {
             Ok(Ok(_)) => {
-                self.clock.lead();
+                self.clock.lead(term, self.shared.table.read().clock().now_us);
                 tracing::info!(term, "this node leads");
                 Role::Leads { term }
             }

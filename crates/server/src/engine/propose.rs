@@ -20,7 +20,7 @@ use super::clock::TableClock;
 use super::entry::{Origin, Parcel, Proposal, WINDOW};
 use super::leadership::{Leadership, Role};
 use super::peer::{Ask, Peers};
-use super::types::{Callback, Raft, WriteResult};
+use super::types::{Callback, LeaderId, Raft, WriteResult};
 use super::wal::{Room, Wal};
 use crate::outside;
 
@@ -324,7 +324,8 @@ impl Proposer {
             return None;
         }
         let commands = parcels.iter().map(|parcel| parcel.commands.len()).sum();
-        let proposal = Arc::new(Proposal::new(self.clock.stamp(), parcels));
+        let (stamp, term) = self.clock.stamp();
+        let proposal = Arc::new(Proposal::new(stamp, parcels));
         self.entries.fetch_add(1, Ordering::AcqRel);
         let (landed, awaited, written) = (Landing(self.clone()), self.awaited.clone(), proposal.clone());
         let callback = Callback(Box::new(move |result: WriteResult| {
@@ -339,7 +340,9 @@ impl Proposer {
                 });
             }
         }));
-        if let Err(fatal) = raft.write(proposal).responder(callback).await {
+        // Should this node lead in another term by now, the stamp is not of its clock.
+        let leader = LeaderId { term, node_id: *raft.node_id() };
+        if let Err(fatal) = raft.write(proposal).with_leader(leader).responder(callback).await {
             tracing::error!(%fatal, "the log can't be written any more");
             self.awaited.give_up();
         }

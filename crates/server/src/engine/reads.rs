@@ -80,7 +80,7 @@ impl Engine {
             if let Some((index, now_us)) = passed
                 && outside::timeout(APPLY_MAX, self.shared.wait_applied(index)).await.is_ok()
             {
-                self.clock.observe(now_us);
+                self.clock.told(now_us);
                 return Ok(());
             }
             let changed = self.leadership.reader.notified();

@@ -24,7 +24,7 @@ impl RaftTypeConfig for TypeConfig {
     type NodeId = NodeId;
     type Node = openraft::impls::BasicNode;
     type Term = u64;
-    type LeaderId = openraft::impls::leader_id_adv::LeaderId<u64, NodeId>;
+    type LeaderId = LeaderId;
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<Self::D, Self::NodeId, Self::Node>;
     type Entry = openraft::Entry<Self::LeaderId, Self::Payload>;
@@ -51,6 +51,7 @@ impl<T: Send + 'static> Responder<TypeConfig, T> for Callback<T> {
     }
 }
 
+pub(super) type LeaderId = openraft::impls::leader_id_adv::LeaderId<u64, NodeId>;
 pub(super) type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub(super) type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 pub(super) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
