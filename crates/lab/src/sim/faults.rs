@@ -133,7 +133,9 @@ impl Cluster {
             runtime::kill(id);
             files::wipe(id);
         }
-        if self.coming.is_some() && self.is_whole() {
+        // One that is on its way in asks again, also if it is taken out meanwhile.
+        let has_come = |id| files::is_gone(&files::home(id).join("JOINING"));
+        if self.coming.is_some_and(has_come) && self.is_whole() {
             self.coming = None;
         }
         self.leaving.is_none() && self.coming.is_none() && self.is_whole()

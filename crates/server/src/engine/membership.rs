@@ -192,15 +192,18 @@ impl Engine {
                 return Err(away());
             }
         }
-        if self.is_asked(id) {
+        if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
             return Ok(());
         }
-        if self.address_of(id).is_some_and(|known| known != address) {
-            let node = BTreeMap::from([(id, BasicNode::new(address))]);
-            self.change(ChangeMembers::SetNodes(node)).await?;
+        // Unless a leader, now gone, had begun to make it a voter: then that is to be brought to its end.
+        if !self.is_asked(id) {
+            if self.address_of(id).is_some_and(|known| known != address) {
+                let node = BTreeMap::from([(id, BasicNode::new(address))]);
+                self.change(ChangeMembers::SetNodes(node)).await?;
+            }
+            self.raft().add_learner(id, BasicNode::new(address), false).await?;
+            tracing::info!(id, address, "a node was let in; it votes as soon as it has the log");
         }
-        self.raft().add_learner(id, BasicNode::new(address), false).await?;
-        tracing::info!(id, address, "a node was let in; it votes as soon as it has the log");
         let (engine, address) = (self.clone(), address.to_string());
         self.thread.spawn(async move {
             if let Err(error) = engine.promote(id, &address).await {
@@ -305,44 +308,34 @@ impl Engine {
         self.announce_address(&cluster.advertise).await;
     }
 
-    /// Asks to be let in, and then to vote, until it does.
+    /// Asks to be let in, and again, until it votes.
     async fn join(self: &Arc<Self>, cluster: &ClusterConfig) {
-        let me = cluster.node;
         let mut since = Instant::now();
         let mut told = false;
         loop {
-            let waited = since.elapsed() > ASK_AGAIN;
-            match self.members().get(&me) {
-                // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was
-                // never agreed on.
-                Some((_, true)) => {
-                    if self.votes_for_certain().await {
-                        return;
-                    }
+            // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was never
+            // agreed on.
+            let votes = self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter);
+            if votes && self.votes_for_certain().await {
+                return;
+            }
+            // Perhaps it was let in by a leader that was lost before others agreed. Then nobody sends it anything any more,
+            // and it will not hear who leads now unless it asks.
+            if since.elapsed() > ASK_AGAIN || !self.is_admitted() {
+                since = Instant::now();
+                match self.leads() {
+                    // Elected by those who did not know yet that it had been taken out.
+                    true => self.promote(cluster.node, &cluster.advertise).await.unwrap_or_else(|error| {
+                        tracing::warn!(%error, "this node does not vote yet");
+                    }),
+                    false => self.seek_entry(cluster).await,
                 }
-                Some((_, false)) if waited => {
-                    since = Instant::now();
-                    let add = Change::Add { id: me, address: cluster.advertise.clone() };
-                    match outside::timeout(ASK_AGAIN, self.change_members(add)).await {
-                        Ok(Ok(())) => continue,
-                        Ok(Err(error)) => tracing::warn!(%error, "this node does not vote yet"),
-                        Err(_) => tracing::warn!("this node does not vote yet: the leader has not answered"),
-                    }
-                    // Perhaps it was let in by a leader that was lost before others agreed. Then nobody sends it anything
-                    // any more, and it will not hear who leads now unless it asks.
-                    self.seek_entry(cluster).await;
-                }
-                None if waited || !self.is_admitted() => {
-                    since = Instant::now();
-                    self.seek_entry(cluster).await;
-                    if !told && !self.is_admitted() {
-                        told = true;
-                        tracing::info!(
-                            "waiting for the other nodes: a new cluster begins when all its members have met"
-                        );
-                    }
-                }
-                Some((_, false)) | None => {}
+            }
+            if !told && !self.is_admitted() {
+                told = true;
+                tracing::info!(
+                    "waiting for the other nodes: a new cluster begins when all its members have met"
+                );
             }
             outside::sleep(TRY_AGAIN).await;
         }
@@ -368,21 +361,26 @@ impl Engine {
         let others: Vec<&String> =
             cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
         let mut fresh = Vec::new();
-        let mut at_work = None;
+        let mut at_work = Vec::new();
         // Those it was started with may all be gone by now; its log, if it has got any, knows others.
         let members: Vec<String> =
             self.members().into_iter().filter(|(id, _)| *id != me).map(|(_, (address, _))| address).collect();
         for seed in others.iter().copied().chain(&cluster.join).chain(&members) {
             match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
-                Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work = Some(seed),
+                Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work.push(seed),
                 Ok(Answer::Status(status)) => fresh.push((seed, status.run)),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
             }
         }
-        if let Some(seed) = at_work {
-            self.ask_to_join(seed, me, &cluster.advertise).await;
-        } else if cluster.peers.keys().next() == Some(&me)
+        // Some may have been taken out themselves, and know nobody who leads.
+        for seed in &at_work {
+            if self.ask_to_join(seed, me, &cluster.advertise).await {
+                return;
+            }
+        }
+        if at_work.is_empty()
+            && cluster.peers.keys().next() == Some(&me)
             && fresh.len() == others.len()
             && matches!(self.raft().is_initialized().await, Ok(false))
             && self.welcome_all(&fresh).await
@@ -414,7 +412,8 @@ impl Engine {
         }
     }
 
-    async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) {
+    /// Says whether this node was let in.
+    async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) -> bool {
         let join = Ask::Join { id, run: self.awaited.run(), address: address.into() };
         // Whoever was asked may not lead any more, and then has no answer for long.
         let ask = async |at: &str| outside::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
@@ -424,11 +423,13 @@ impl Engine {
             answer = ask(&leader).await;
         }
         match answer {
+            Ok(Ok(Answer::Done)) => return true,
             Ok(Ok(Answer::Rejected(why))) => tracing::warn!(%why, "this node was not let in"),
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "this node could not ask to be let in"),
             Err(_) => tracing::warn!("this node asked to be let in and has no answer yet"),
         }
+        false
     }
 
     /// Tells the others where this node is now, if they think otherwise.
