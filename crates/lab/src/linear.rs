@@ -79,6 +79,8 @@ struct Life {
     claim: Handle,
     resource: String,
     token: Option<u64>,
+    /// When it was first asked for.
+    asked_us: u64,
     created: Between,
     granted: Between,
     ended: Between,
@@ -103,6 +105,7 @@ impl Life {
             claim: op.claim,
             resource: op.resource.clone(),
             token: None,
+            asked_us: NEVER,
             created: Between::ANY,
             granted: Between::ANY,
             ended: Between::ANY,
@@ -122,7 +125,9 @@ impl Life {
         let &Op { call, answer, called_us, returned_us, .. } = op;
         if let Call::Claim { ttl_us } = call {
             self.ttl_us = ttl_us;
-            self.created.not_before(called_us);
+            // Asked for again, it may have been made by the first call.
+            self.asked_us = self.asked_us.min(called_us);
+            self.created.at_least = self.asked_us;
         }
         if call == Call::Finish && !matches!(answer, Answer::Gone | Answer::Waiting | Answer::Refused) {
             self.finish_us = self.finish_us.min(called_us);
@@ -453,5 +458,18 @@ mod tests {
             op(2, (40, 50), CLAIM, Answer::Refused),
         ];
         caught(&freed, "nobody held");
+    }
+
+    #[test]
+    fn a_claim_that_was_asked_for_twice_may_have_been_made_by_the_first_call() {
+        let asked = |first| {
+            [
+                op(1, (first, 1500), CLAIM, Answer::Over),
+                op(2, (40, 50), CLAIM, Answer::Refused),
+                op(1, (1600, 1700), CLAIM, Answer::Over),
+            ]
+        };
+        verdict(&asked(20)).unwrap();
+        caught(&asked(60), "nobody held");
     }
 }

@@ -281,14 +281,11 @@ impl Engine {
     }
 
     /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
-    /// Goes on until it votes, over restarts: whoever lets it in may be gone before that is done.
-    pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig) {
-        let has_data = self.raft().is_initialized().await.unwrap_or(false);
-        if has_data {
-            self.open();
-        }
+    /// Goes on until it votes, over restarts: whoever lets it in may be gone before that is done. `had_data` is how it was
+    /// before peers could reach it.
+    pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig, had_data: bool) {
         let data_dir = &self.config.data_dir;
-        let joining = !has_data || joining::is_marked(data_dir);
+        let joining = !had_data || joining::is_marked(data_dir);
         while joining && let Err(error) = joining::mark(data_dir) {
             tracing::error!(%error, "this node can't write down that it is on its way into its cluster");
             outside::sleep(Duration::from_secs(1)).await;

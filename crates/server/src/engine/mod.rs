@@ -255,8 +255,11 @@ impl Engine {
                     .into(),
             ));
         }
-        if alone {
+        // Before any peer can ask: a node that has its data must not be taken for one that has lost it.
+        if alone || initialized {
             self.open();
+        }
+        if alone {
             if initialized {
                 // A cluster of one need not wait for a leader that might still live.
                 raft.trigger().elect(false).await.map_err(|error| fatal(&error))?;
@@ -294,7 +297,7 @@ impl Engine {
             #[cfg(feature = "sim")]
             Some(cluster) => {
                 peer::simulated::open(self, door);
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone()));
+                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
                 self.tasks.lock().push(enter);
                 Ok(())
             }
@@ -312,7 +315,7 @@ impl Engine {
                         Err(error) => tracing::error!(%error, "the peer port can't be used"),
                     }
                 });
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone()));
+                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
                 self.tasks.lock().extend([serve, enter]);
                 Ok(())
             }

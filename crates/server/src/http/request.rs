@@ -43,6 +43,8 @@ pub struct Connection {
     pub certificate: OnceLock<Box<[u8]>>,
     /// The answer whose arrival matters, if there is one.
     pub delivery: Delivery,
+    /// The first `Host` that came over it, and the URL made of that: clients rarely name another one.
+    base_url: OnceLock<(Box<[u8]>, Arc<str>)>,
 }
 
 impl Connection {
@@ -58,6 +60,7 @@ impl Connection {
             secure: false,
             certificate: OnceLock::new(),
             delivery: Delivery::default(),
+            base_url: OnceLock::new(),
         }
     }
 
@@ -73,15 +76,28 @@ impl Connection {
     }
 
     /// `http://host`, as the client knows this service.
-    pub fn base_url(&self, headers: &HeaderMap) -> String {
+    pub fn base_url(&self, headers: &HeaderMap) -> Arc<str> {
+        match headers.get(HOST) {
+            Some(host) if !self.trusted => {
+                let first = || (host.as_bytes().into(), self.make_base_url(headers));
+                match self.base_url.get_or_init(first) {
+                    (known, url) if **known == *host.as_bytes() => url.clone(),
+                    _ => self.make_base_url(headers),
+                }
+            }
+            _ => self.make_base_url(headers),
+        }
+    }
+
+    fn make_base_url(&self, headers: &HeaderMap) -> Arc<str> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let forwarded = |name| self.trusted.then(|| text(name)).flatten();
         let https = self.secure || forwarded(FORWARDED_PROTO) == Some("https");
         let scheme = if https { "https://" } else { "http://" };
         let host = forwarded(FORWARDED_HOST).filter(|host| is_host(host));
         match host.or_else(|| text(HOST).filter(|host| is_host(host))) {
-            Some(host) => [scheme, host].concat(),
-            None => format!("{scheme}{}", self.local),
+            Some(host) => [scheme, host].concat().into(),
+            None => format!("{scheme}{}", self.local).into(),
         }
     }
 }
@@ -162,4 +178,39 @@ pub async fn drain(app: &App, body: RequestBody) {
 fn too_large(max: usize) -> Response {
     let detail = format!("the body is larger than {max} bytes");
     problem(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", &detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn url_of(connection: &Connection, headers: &[(HeaderName, &'static str)]) -> String {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        connection.base_url(&HeaderMap::from_iter(headers)).to_string()
+    }
+
+    #[test]
+    fn each_request_gets_urls_of_the_host_that_it_names() {
+        let [peer, local] = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let connection = Connection::new(peer, local, &[]);
+        for _ in 0..2 {
+            assert_eq!(url_of(&connection, &[(HOST, "one:80")]), "http://one:80");
+            assert_eq!(url_of(&connection, &[(HOST, "two")]), "http://two");
+            assert_eq!(url_of(&connection, &[(HOST, "<three>")]), "http://127.0.0.1:8");
+            assert_eq!(url_of(&connection, &[]), "http://127.0.0.1:8");
+            assert_eq!(url_of(&connection, &[(HOST, "one:80"), (FORWARDED_HOST, "x")]), "http://one:80");
+        }
+    }
+
+    #[test]
+    fn behind_a_trusted_proxy_the_forwarded_host_counts_also_when_it_changes() {
+        let [peer, local] = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let connection = Connection::new(peer, local, &[peer.ip()]);
+        for host in ["one", "two"] {
+            let headers = [(HOST, "inside"), (FORWARDED_HOST, host), (FORWARDED_PROTO, "https")];
+            assert_eq!(url_of(&connection, &headers), format!("https://{host}"));
+        }
+    }
 }

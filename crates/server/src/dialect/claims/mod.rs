@@ -42,7 +42,7 @@ const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
 /// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
 /// keeps the buffer alive that it was read into.
 struct Asked {
-    base_url: String,
+    base_url: Arc<str>,
     owner: Arc<str>,
     client: Arc<str>,
     wait: Option<Duration>,
@@ -195,7 +195,7 @@ fn created(view: &View, base_url: &str) -> Response {
     response
 }
 
-async fn get(app: Arc<App>, base_url: String, id: ClaimId, caller: Caller) -> Response {
+async fn get(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller) -> Response {
     let view = match look_at_visible(&app, id, &caller).await {
         Ok(view) => view,
         Err(error) => return engine_problem(&error),

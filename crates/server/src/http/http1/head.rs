@@ -93,7 +93,10 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
         let value = HeaderValue::from_maybe_shared(head.slice(value))
             .map_err(|_| BadHead::bad("the value of a header has a control character"))?;
         said.hear(&name, value.as_bytes())?;
-        headers.append(name, value);
+        // How long a body is says the body.
+        if name != CONTENT_LENGTH {
+            headers.append(name, value);
+        }
     }
     let length = said.length(version)?;
     let keeps = if version == Version::HTTP_10 { said.keep_alive } else { !said.close };
