@@ -47,6 +47,11 @@ fn claim(cluster: &Cluster, node: u64, resource: &str) -> Value {
     reply.json()
 }
 
+/// Where a claim is, on any node.
+fn path_of(claim: &Value) -> String {
+    format!("/{}", claim["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap())
+}
+
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let waited = Instant::now();
     while !is_so() {
@@ -137,8 +142,7 @@ fn a_backup_restores_into_an_empty_directory_and_nowhere_else() {
     assert!(succeeds(&["restore", &file, "--data", &data]).contains("1 claims held"));
     assert!(fails(&["restore", &file, "--data", &data]).contains("empty directory"));
     let mut server = common::Server::start_in(Path::new(&data), &[]);
-    let path = held["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap().to_string();
-    let restored = server.get(&format!("/{path}"));
+    let restored = server.get(&path_of(&held));
     assert_eq!((restored.status, &restored.json()["token"]), (200, &held["token"]));
     let next = server.post("/v1/claims/", "{\"resource\": \"new\", \"ttl\": 5}").json();
     assert!(next["token"].as_u64() > held["token"].as_u64(), "tokens go on: {next}");
@@ -168,7 +172,7 @@ fn one_node_that_is_left_begins_anew_only_when_told_so() {
     );
     cluster.spawn(1).unwrap();
     assert_eq!(cluster.leader().unwrap(), 1);
-    let path = format!("/{}", held["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap());
+    let path = path_of(&held);
     assert_eq!(cluster.ask(1, "GET", &path, "").unwrap().json()["status"], "active");
     // The others come back empty, and are let in.
     for id in [2, 3] {
@@ -202,8 +206,7 @@ fn a_wiped_node_is_found_by_its_leader_when_it_knows_nobody_any_more() {
     cluster.wipe(3).unwrap();
     cluster.spawn(3).unwrap();
     cluster.converge().unwrap();
-    let path = format!("/{}", held["url"].as_str().unwrap().splitn(4, '/').nth(3).unwrap());
-    assert_eq!(cluster.ask(3, "GET", &path, "").unwrap().json()["status"], "active");
+    assert_eq!(cluster.ask(3, "GET", &path_of(&held), "").unwrap().json()["status"], "active");
 }
 
 #[test]

@@ -35,16 +35,12 @@ pub fn engine_problem(error: &EngineError) -> Response {
         EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
         EngineError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "shutting-down"),
     };
-    let mut response = problem(status, kind, &error.to_string());
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    try_again(problem(status, kind, &error.to_string()))
 }
 
 /// A change may have happened, or may yet.
 pub fn outcome_unknown(detail: &str) -> Response {
-    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail))
 }
 
 /// There is nothing at this path.
@@ -57,6 +53,12 @@ pub fn method_not_allowed(allow: &'static str) -> Response {
     let detail = format!("this path answers {allow}");
     let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// In a second it may go better.
+pub fn try_again(mut response: Response) -> Response {
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 

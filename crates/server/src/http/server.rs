@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::{HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
@@ -27,7 +27,7 @@ use super::basic::Administrators;
 use super::body::RequestBody;
 use super::delivery::Wire;
 use super::http1::Http1;
-use super::problem::problem;
+use super::problem::{problem, try_again};
 use super::request::Connection;
 use super::routes;
 use super::tls::Tls;
@@ -146,9 +146,7 @@ impl App {
     pub fn long_poll(&self) -> Result<SemaphorePermit<'_>, Response> {
         self.long_polls.try_acquire().map_err(|_| {
             let detail = "too many requests stand open already: come back later, or ask without waiting";
-            let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", detail);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            response
+            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", detail))
         })
     }
 }

@@ -25,7 +25,7 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
+use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
 use crate::http::request::{Connection, collect_body, drain, expect_body, read_body, reason};
 use crate::http::routes::{Answer, at_once};
 use crate::http::server::App;
@@ -411,9 +411,7 @@ fn rejected(rejection: &Rejection, base_url: &str) -> Response {
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
         _ => (StatusCode::CONFLICT, "rejected"),
     };
-    let mut response = problem(status, kind, &rejection.to_string());
-    response.headers_mut().insert(hyper::header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    try_again(problem(status, kind, &rejection.to_string()))
 }
 
 /// The table answered with something that no command of this dialect asks for: a bug, said loudly.

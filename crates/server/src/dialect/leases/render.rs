@@ -6,8 +6,7 @@
 use hyper::StatusCode;
 use hyper::ext::ReasonPhrase;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use leasehold_core::{Claim, Data, Format as DataFormat, Rejection, View};
 use serde::Serialize;
@@ -18,7 +17,7 @@ use super::parse::Format;
 use super::report;
 use crate::engine::EngineError;
 use crate::engine::clock::wall_us;
-use crate::http::problem::{engine_problem, outcome_unknown, problem};
+use crate::http::problem::{engine_problem, outcome_unknown, problem, try_again};
 use crate::http::{Response, typed};
 
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-quorum-client-id");
@@ -227,8 +226,7 @@ pub(super) fn refused(rejection: &Rejection) -> Response {
         Rejection::NamespaceFull(_) => (namespace_full, "namespace-full"),
         other => return bug(other),
     };
-    let mut response = problem(status, kind, &rejection.to_string());
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let mut response = try_again(problem(status, kind, &rejection.to_string()));
     if status == namespace_full {
         // No standard has a phrase for this number.
         response.extensions_mut().insert(ReasonPhrase::from_static(b"Namespace Full"));
@@ -253,6 +251,8 @@ pub(super) fn unanswered(error: &EngineError) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]

@@ -14,7 +14,7 @@ mod wait;
 
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
@@ -25,7 +25,7 @@ pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::http::body::RequestBody;
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem};
+use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
 use crate::http::request::{Connection, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
@@ -189,9 +189,7 @@ fn refused(rejection: &Rejection) -> Response {
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
         _ => return unexpected(&Outcome::Rejected(rejection.clone())),
     };
-    let mut response = problem(status, kind, &rejection.to_string());
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    try_again(problem(status, kind, &rejection.to_string()))
 }
 
 /// The table answered with something that no command of this dialect asks for: a bug, said loudly.
