@@ -107,9 +107,10 @@ impl IdIndex {
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
-        let at = self.bucket_of(id.hash());
-        let (bucket, seq) = (&mut self.buckets[at], Packed::new(seq));
-        if let Some(at) = bucket.iter().position(|place| place.seq == seq) {
+        let wanted = Place { hash: id.hash(), seq: Packed::new(seq) };
+        let at = self.bucket_of(wanted.hash);
+        let bucket = &mut self.buckets[at];
+        if let Some(at) = bucket.iter().position(|place| *place == wanted) {
             bucket.swap_remove(at);
             self.len -= 1;
             if bucket.len() + 2 * GROWTH <= bucket.capacity() {

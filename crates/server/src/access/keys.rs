@@ -171,10 +171,10 @@ impl Keys {
         &self.ids
     }
 
-    /// Whom a key stands for, by its hash.
-    pub fn find(&self, hash: &[u8; 32], now: u64) -> Option<Arc<Identity>> {
-        let known = self.by_hash.get(hash)?;
-        known.expires.is_none_or(|expires| now < expires).then(|| known.identity.clone())
+    /// Whom a key stands for, by its hash, and when it ends.
+    pub fn find(&self, hash: &[u8; 32], now: u64) -> Option<(Arc<Identity>, Option<u64>)> {
+        let Known { identity, expires } = self.by_hash.get(hash)?;
+        expires.is_none_or(|expires| now < expires).then(|| (identity.clone(), *expires))
     }
 }
 
@@ -206,7 +206,8 @@ mod tests {
         assert!(!text.contains(&key));
         let keys = Keys::new(&file).unwrap();
         let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        assert_eq!(&*keys.find(&hash, 199).unwrap().user, "ci \"x\"");
+        let (identity, expires) = keys.find(&hash, 199).unwrap();
+        assert_eq!((&*identity.user, expires), ("ci \"x\"", Some(200)));
         assert!(keys.find(&hash, 200).is_none());
         assert!(keys.find(&[0; 32], 0).is_none());
         assert!(file.withdraw(&entry.id).is_some() && file.withdraw(&entry.id).is_none());

@@ -28,7 +28,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use self::identity::{How, Identity, owner_with, user_of};
 use self::jwt::Unverified;
@@ -68,9 +68,61 @@ pub struct Policy {
 #[derive(Debug)]
 struct Remembered {
     identity: Arc<Identity>,
-    until: u64,
-    provider: Arc<Provider>,
-    generation: u64,
+    validity: Validity,
+}
+
+/// How long credentials that were found good stay so, under one policy.
+#[derive(Debug, Clone, Default)]
+struct Validity {
+    /// In seconds since 1970; `None`: for ever.
+    until: Option<u64>,
+    /// Whose keys, of which generation, a token was verified with.
+    provider: Option<(Arc<Provider>, u64)>,
+}
+
+impl Validity {
+    fn holds(&self, now: u64) -> bool {
+        self.until.is_none_or(|until| now < until)
+            && self
+                .provider
+                .as_ref()
+                .is_none_or(|(provider, generation)| provider.generation() == *generation)
+    }
+}
+
+/// The credentials that came over a connection last and were good: mostly the next request has the same, and a look at
+/// them takes a tenth of the time.
+#[derive(Debug, Default)]
+pub struct LastKnown(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    credentials: Box<str>,
+    ticket: Arc<Ticket>,
+    validity: Validity,
+}
+
+impl LastKnown {
+    fn find(&self, policy: &Arc<Policy>, credentials: &str) -> Option<Arc<Ticket>> {
+        let last = self.0.lock();
+        let known = last.as_ref().filter(|known| {
+            Arc::ptr_eq(&known.ticket.policy, policy)
+                && is_same(known.credentials.as_bytes(), credentials.as_bytes())
+        })?;
+        known.validity.holds(unix_now()).then(|| known.ticket.clone())
+    }
+
+    fn keep(&self, credentials: &str, ticket: &Arc<Ticket>, validity: Validity) {
+        let known = Known { credentials: credentials.into(), ticket: ticket.clone(), validity };
+        *self.0.lock() = Some(known);
+    }
+}
+
+/// Looks at every byte, whatever it finds: a proxy may send requests of many clients over one connection, and how long it
+/// takes must not tell one about the other's key.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |seen, (left, right)| seen | (left ^ right)) == 0
 }
 
 /// The door.
@@ -114,8 +166,15 @@ pub struct Pending {
 
 /// What credentials stand for, as far as that can be told at once.
 enum Found {
-    Identity(Arc<Identity>),
+    /// Good until the end of its validity; or, without one, to be looked at anew each time.
+    Identity(Arc<Identity>, Option<Validity>),
     Token(Arc<Provider>, [u8; 32]),
+}
+
+impl Found {
+    fn only_now(identity: Identity) -> Self {
+        Self::Identity(Arc::new(identity), None)
+    }
 }
 
 impl Policy {
@@ -157,18 +216,18 @@ impl Policy {
             && proxies.is_proxy(connection.peer.ip(), certificate.as_deref())
             && let Some(named) = proxies.identify(headers)
         {
-            return Found::Identity(Arc::new(named.unwrap_or_else(|why| refused(&why))));
+            return Found::only_now(named.unwrap_or_else(|why| refused(&why)));
         }
         match credentials(headers) {
             Some(Ok(text)) => self.find_by(text),
-            Some(Err(())) => Found::Identity(Arc::new(refused("more than one set of credentials"))),
+            Some(Err(())) => Found::only_now(refused("more than one set of credentials")),
             None => {
                 // A proxy's own certificate speaks for others: by itself it is nobody.
                 let is_proxy = |identity: &Arc<Identity>| {
                     self.proxies.as_ref().is_some_and(|proxies| proxies.is_proxy_certificate(identity))
                 };
                 let own = certificate.filter(|identity| !is_proxy(identity));
-                Found::Identity(own.unwrap_or_else(|| Arc::new(Identity::nobody(How::Nothing))))
+                Found::Identity(own.unwrap_or_else(|| Arc::new(Identity::nobody(How::Nothing))), None)
             }
         }
     }
@@ -183,24 +242,26 @@ impl Policy {
     }
 
     fn find_by(&self, credentials: &str) -> Found {
-        let refuse = |why: &str| Found::Identity(Arc::new(refused(why)));
+        let refuse = |why: &str| Found::only_now(refused(why));
+        let found = |(identity, validity)| Found::Identity(identity, Some(validity));
         let (scheme, rest) = credentials.split_once(' ').unwrap_or(("bearer", credentials));
         let rest = rest.trim();
         if scheme.eq_ignore_ascii_case("basic") {
             let decoded = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
-            let key = pair.and_then(|(user, key)| self.key(key).filter(|identity| *identity.user == *user));
-            return key.map_or_else(|| refuse("no access key of that user"), Found::Identity);
+            let key =
+                pair.and_then(|(user, key)| self.key(key).filter(|(identity, _)| *identity.user == *user));
+            return key.map_or_else(|| refuse("no access key of that user"), found);
         }
         if !scheme.eq_ignore_ascii_case("bearer") {
             return refuse("neither a bearer token nor basic credentials");
         }
         if rest.starts_with(PREFIX) {
-            return self.key(rest).map_or_else(|| refuse("no such access key"), Found::Identity);
+            return self.key(rest).map_or_else(|| refuse("no such access key"), found);
         }
         let hash = hash(rest);
-        if let Some(identity) = self.remembered(&hash) {
-            return Found::Identity(identity);
+        if let Some(known) = self.remembered(&hash) {
+            return found(known);
         }
         let parsed = match Unverified::parse(rest) {
             Ok(parsed) => parsed,
@@ -213,22 +274,22 @@ impl Policy {
         }
     }
 
-    fn key(&self, key: &str) -> Option<Arc<Identity>> {
-        self.keys.find(&hash(key), unix_now())
+    fn key(&self, key: &str) -> Option<(Arc<Identity>, Validity)> {
+        let (identity, until) = self.keys.find(&hash(key), unix_now())?;
+        Some((identity, Validity { until, provider: None }))
     }
 
-    fn remembered(&self, hash: &[u8; 32]) -> Option<Arc<Identity>> {
+    fn remembered(&self, hash: &[u8; 32]) -> Option<(Arc<Identity>, Validity)> {
         let remembered = self.remembered.read();
-        let known = remembered.get(hash)?;
-        let good = known.generation == known.provider.generation() && unix_now() < known.until;
-        good.then(|| known.identity.clone())
+        let Remembered { identity, validity } = remembered.get(hash)?;
+        validity.holds(unix_now()).then(|| (identity.clone(), validity.clone()))
     }
 
     fn remember(&self, hash: [u8; 32], remembered: Remembered) {
         let mut all = self.remembered.write();
         if all.len() >= REMEMBERED_MAX {
             let now = unix_now();
-            all.retain(|_, known| now < known.until && known.generation == known.provider.generation());
+            all.retain(|_, known| known.validity.holds(now));
             if all.len() >= REMEMBERED_MAX {
                 // Each is only a verification away.
                 all.clear();
@@ -269,19 +330,25 @@ impl Access {
             }
             return Ok(Recognised::Known(Caller(None)));
         };
-        let policy = policy.read().clone();
+        let policy = policy.read();
+        // Where proxies speak for others, credentials are not all there is to look at.
+        let plain = policy.proxies.is_none() && !connection.trusted;
+        let given = credentials(headers).filter(|_| plain).and_then(Result::ok);
+        if let Some(ticket) = given.and_then(|given| connection.last_known.find(&policy, given)) {
+            return self.admitted(ticket, connection, headers);
+        }
+        let policy = policy.clone();
         match policy.find(connection, headers) {
-            Found::Identity(identity) => {
+            Found::Identity(identity, validity) => {
                 let from = connection.client(headers);
                 if identity.how == How::Refused {
                     self.admit(&self.guesses, &from, connection, headers)?;
                 }
-                if let Some(rates) = &self.rates {
-                    let name = if identity.is_known() { &identity.user } else { &from };
-                    self.admit(rates, name, connection, headers)?;
+                let ticket = Arc::new(Ticket { identity, policy, from, audit: self.audit.clone() });
+                if let (Some(given), Some(validity)) = (given, validity) {
+                    connection.last_known.keep(given, &ticket, validity);
                 }
-                let audit = self.audit.clone();
-                Ok(Recognised::Known(Caller(Some(Arc::new(Ticket { identity, policy, from, audit })))))
+                self.admitted(ticket, connection, headers)
             }
             Found::Token(provider, hash) => {
                 let from = connection.client(headers);
@@ -291,6 +358,20 @@ impl Access {
                 Ok(Recognised::Unknown(Box::new(Pending { policy, provider, token, hash, from })))
             }
         }
+    }
+
+    /// Somebody of whom it is known who it is, within the rate of requests.
+    fn admitted(
+        &self,
+        ticket: Arc<Ticket>,
+        connection: &Connection,
+        headers: &HeaderMap,
+    ) -> Result<Recognised, Response> {
+        if let Some(rates) = &self.rates {
+            let name = if ticket.identity.is_known() { &ticket.identity.user } else { &ticket.from };
+            self.admit(rates, name, connection, headers)?;
+        }
+        Ok(Recognised::Known(Caller(Some(ticket))))
     }
 
     fn admit(
@@ -318,7 +399,8 @@ impl Access {
         let identity = match provider.identify(&token, unix_now()).await {
             Ok(Verified { identity, until, generation }) => {
                 let identity = Arc::new(identity);
-                policy.remember(hash, Remembered { identity: identity.clone(), until, provider, generation });
+                let validity = Validity { until: Some(until), provider: Some((provider, generation)) };
+                policy.remember(hash, Remembered { identity: identity.clone(), validity });
                 identity
             }
             Err(why) => Arc::new(refused(&why.to_string())),

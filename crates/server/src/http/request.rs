@@ -16,6 +16,7 @@ use super::body::RequestBody;
 use super::delivery::Delivery;
 use super::problem::{closing, problem};
 use super::{Response, server::App};
+use crate::access::LastKnown;
 
 /// How much of a refused request is read before it is answered.
 const DRAIN_LEN_MAX: usize = 64 << 10;
@@ -43,6 +44,8 @@ pub struct Connection {
     pub certificate: OnceLock<Box<[u8]>>,
     /// The answer whose arrival matters, if there is one.
     pub delivery: Delivery,
+    /// Whom the credentials that came over it last stand for.
+    pub last_known: LastKnown,
     /// The first `Host` that came over it, and the URL made of that: clients rarely name another one.
     base_url: OnceLock<(Box<[u8]>, Arc<str>)>,
 }
@@ -60,6 +63,7 @@ impl Connection {
             secure: false,
             certificate: OnceLock::new(),
             delivery: Delivery::default(),
+            last_known: LastKnown::default(),
             base_url: OnceLock::new(),
         }
     }

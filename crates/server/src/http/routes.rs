@@ -142,9 +142,11 @@ fn dispatch(
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
         take_stale(&mut request);
     }
-    match is_long(&request) {
-        true => app.aside.clone().make(place(app, connection, request, caller)),
-        false => place(app, connection, request, caller),
+    let aside = is_long(&request).then(|| app.aside.clone());
+    let answer = place(app, connection, request, caller);
+    match aside {
+        Some(aside) => aside.make(answer),
+        None => answer,
     }
 }
 

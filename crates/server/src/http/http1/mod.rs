@@ -333,8 +333,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// Reads once.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.input.capacity() - self.input.len() < ROOM_MIN {
-            // Takes the room of requests that are over, if all of them are.
+        // Behind requests that are over the room begins at its front again, where memory is still in the cache.
+        if !self.input.try_reclaim(ROOM) && self.input.capacity() - self.input.len() < ROOM_MIN {
             self.input.reserve(ROOM);
         }
         pin!(self.stream.read_buf(&mut self.input)).poll(cx)
