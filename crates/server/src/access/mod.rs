@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use parking_lot::{Mutex, RwLock};
 
 use self::identity::{How, Identity, owner_with, user_of};
@@ -40,6 +40,7 @@ use self::rules::{Rules, Verb};
 use self::settings::AccessOptions;
 use crate::audit::Audit;
 use crate::http::Response;
+use crate::http::headers::Headers;
 use crate::http::problem::problem;
 use crate::http::request::Connection;
 
@@ -210,7 +211,7 @@ impl Policy {
     }
 
     /// Whom the credentials of a request stand for, as far as that can be told without asking anyone.
-    fn find(&self, connection: &Connection, headers: &HeaderMap) -> Found {
+    fn find(&self, connection: &Connection, headers: &Headers) -> Found {
         let certificate = self.certificate(connection);
         if let Some(proxies) = &self.proxies
             && proxies.is_proxy(connection.peer.ip(), certificate.as_deref())
@@ -323,7 +324,7 @@ impl Access {
     }
 
     /// Finds out who asks, or that it takes a moment to. A refusal: too many requests.
-    pub fn recognise(&self, connection: &Connection, headers: &HeaderMap) -> Result<Recognised, Response> {
+    pub fn recognise(&self, connection: &Connection, headers: &Headers) -> Result<Recognised, Response> {
         let Some(policy) = &self.policy else {
             if let Some(rates) = &self.rates {
                 self.admit(rates, &connection.client(headers), connection, headers)?;
@@ -365,7 +366,7 @@ impl Access {
         &self,
         ticket: Arc<Ticket>,
         connection: &Connection,
-        headers: &HeaderMap,
+        headers: &Headers,
     ) -> Result<Recognised, Response> {
         if let Some(rates) = &self.rates {
             let name = if ticket.identity.is_known() { &ticket.identity.user } else { &ticket.from };
@@ -379,7 +380,7 @@ impl Access {
         rates: &Rates,
         name: &Arc<str>,
         connection: &Connection,
-        headers: &HeaderMap,
+        headers: &Headers,
     ) -> Result<(), Response> {
         rates.admit(name, Instant::now()).map_err(|wait| {
             if let Some(audit) = &self.audit {
@@ -462,7 +463,7 @@ impl Caller {
     }
 
     /// Whom a claim of this caller belongs to: its user, or, without access control, its address.
-    pub fn owner(&self, connection: &Connection, headers: &HeaderMap) -> Arc<str> {
+    pub fn owner(&self, connection: &Connection, headers: &Headers) -> Arc<str> {
         match &self.0 {
             Some(ticket) if ticket.identity.is_known() => ticket.identity.user.clone(),
             Some(ticket) => owner_with(&ticket.identity.user, &ticket.from),
@@ -566,13 +567,13 @@ fn refused(why: &str) -> Identity {
 }
 
 /// `Authorization`, or the header of the older lease protocol that means the same. `Err`: there are two.
-fn credentials(headers: &HeaderMap) -> Option<Result<&str, ()>> {
-    let mut given = headers.get_all(AUTHORIZATION).iter().chain(headers.get_all(LEASES_CREDENTIALS));
+fn credentials(headers: &Headers) -> Option<Result<&str, ()>> {
+    let mut given = headers.get_all(AUTHORIZATION).chain(headers.get_all(LEASES_CREDENTIALS));
     let first = given.next()?;
     if given.next().is_some() {
         return Some(Err(()));
     }
-    Some(first.to_str().map(str::trim).map_err(|_| ()))
+    Some(first.to_str().map(str::trim).ok_or(()))
 }
 
 fn hash(secret: &str) -> [u8; 32] {

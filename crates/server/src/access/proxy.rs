@@ -5,10 +5,11 @@
 
 use std::net::IpAddr;
 
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::HeaderName;
 use serde::Deserialize;
 
 use super::identity::{How, Identity};
+use crate::http::headers::Headers;
 
 /// Trusted headers, as they stand in the TOML file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -87,8 +88,8 @@ impl Proxies {
     }
 
     /// Whom the proxy names; `None` if nobody.
-    pub fn identify(&self, headers: &HeaderMap) -> Option<Result<Identity, String>> {
-        let mut users = headers.get_all(&self.user_header).iter();
+    pub fn identify(&self, headers: &Headers) -> Option<Result<Identity, String>> {
+        let mut users = headers.get_all(&self.user_header);
         let user = users.next()?;
         if users.next().is_some() {
             return Some(Err("the proxy names more than one user".into()));
@@ -103,7 +104,6 @@ impl Proxies {
         }
         let lists = headers
             .get_all(&self.groups_header)
-            .iter()
             .filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
         let groups: Vec<String> = lists.flat_map(|list| split(list, self.separator)).collect();
         Some(Identity::new(user, groups, How::Proxy))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Status, Table};
 use serde_json::{Value, json};
@@ -15,10 +15,9 @@ use super::rows;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::Settled;
-use crate::http::body::RequestBody;
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::query::parameters;
-use crate::http::request::Connection;
+use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::{Response, json as json_response};
 
@@ -67,11 +66,7 @@ pub(super) fn overview(app: &App, caller: &Caller) -> Result<Response, Response>
 }
 
 /// One page of those resources that the caller may see, in the order of their names.
-pub(super) async fn list(
-    app: &App,
-    request: &Request<RequestBody>,
-    caller: &Caller,
-) -> Result<Response, Response> {
+pub(super) async fn list(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
     caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
     let failed = |error| engine_problem(&error);
@@ -160,7 +155,7 @@ fn contains(text: &str, part: &str) -> bool {
 pub(super) async fn detail(
     app: &App,
     connection: &Connection,
-    request: &Request<RequestBody>,
+    request: &Request,
     segment: &str,
     caller: &Caller,
 ) -> Result<Response, Response> {

@@ -10,12 +10,11 @@ use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 
 use crate::access::Caller;
-use crate::http::body::RequestBody;
 use crate::http::problem::method_not_allowed;
-use crate::http::request::Connection;
+use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::{Response, empty, json, typed};
 use crate::openapi;
@@ -52,12 +51,7 @@ fn resource_of(path: &str) -> Option<&str> {
 }
 
 /// Answers a request for one of them.
-pub async fn answer(
-    app: &App,
-    connection: &Connection,
-    request: &Request<RequestBody>,
-    caller: &Caller,
-) -> Response {
+pub async fn answer(app: &App, connection: &Connection, request: &Request, caller: &Caller) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return method_not_allowed("GET, HEAD");
     }
@@ -74,13 +68,13 @@ pub async fn answer(
     answered.unwrap_or_else(|refusal| refusal)
 }
 
-fn file(path: &str, request: &Request<RequestBody>) -> Response {
+fn file(path: &str, request: &Request) -> Response {
     let path = if path.is_empty() { "/" } else { path };
     let found = FILES.iter().find(|(known, ..)| *known == path);
     let (_, content_type, content) = found.expect("`owns` knows every file");
     // Files change with the version alone, or while somebody works on them.
     let tag = format!("\"{}-{:x}\"", env!("CARGO_PKG_VERSION"), crc32fast::hash(content.as_bytes()));
-    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| *known == tag);
+    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut response =
         if known { empty(StatusCode::NOT_MODIFIED) } else { typed(StatusCode::OK, content_type, *content) };
     let headers = response.headers_mut();

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::Response;
+use super::headers::Headers;
 use super::problem::problem;
 
 /// Largest file of users: far more than anyone types.
@@ -63,7 +64,7 @@ impl Administrators {
     }
 
     /// Lets a request in, or says why not. The file is read anew each time: a change counts at once.
-    pub async fn admit(&self, headers: &HeaderMap) -> Result<(), Response> {
+    pub async fn admit(&self, headers: &Headers) -> Result<(), Response> {
         let path = match &self.access {
             AdminAccess::Open => return Ok(()),
             AdminAccess::Off => return Err(forbidden()),
@@ -143,8 +144,8 @@ fn hash(bytes: &[u8]) -> Hash {
 }
 
 /// `user:password`, from `Authorization: Basic`.
-fn credentials(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+fn credentials(headers: &Headers) -> Option<Vec<u8>> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str()?.trim().split_once(' ')?;
     let basic = scheme.eq_ignore_ascii_case("basic");
     STANDARD.decode(rest.trim()).ok().filter(|_| basic)
 }
@@ -190,7 +191,7 @@ mod tests {
     fn credentials_are_basic_or_none() {
         let of = |value: &str| {
             let value = HeaderValue::from_str(value).unwrap();
-            credentials(&HeaderMap::from_iter([(AUTHORIZATION, value)]))
+            credentials(&Headers::from_iter([(AUTHORIZATION, value)]))
         };
         assert_eq!(of("Basic YW5uYTpzZWNyZXQ="), Some(b"anna:secret".to_vec()));
         assert_eq!(of("basic  YW5uYTpzZWNyZXQ="), Some(b"anna:secret".to_vec()));

@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use hyper::header::HeaderMap;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use serde::Deserialize;
 
 use super::basic::AdminAccess;
-use super::body::RequestBody;
+use super::headers::Headers;
 use super::problem::{engine_problem, method_not_allowed, not_found, outcome_unknown, problem};
-use super::request::read_body;
+use super::request::{Request, read_body};
 use super::server::App;
 use super::{Response, empty, json, typed};
 use crate::access::Caller;
@@ -37,7 +36,7 @@ struct NewLeader {
 }
 
 /// Answers a request below `/v1/cluster`.
-pub(super) async fn answer(app: &Arc<App>, request: Request<RequestBody>, caller: &Caller) -> Response {
+pub(super) async fn answer(app: &Arc<App>, request: Request, caller: &Caller) -> Response {
     let path = request.uri().path().trim_end_matches('/').to_string();
     let rest = path.strip_prefix("/v1/cluster").unwrap_or_default();
     let done = match (rest, request.method()) {
@@ -70,7 +69,7 @@ pub(super) async fn answer(app: &Arc<App>, request: Request<RequestBody>, caller
 }
 
 /// `/v1/backup`: the whole table as one file.
-pub(super) async fn backup(app: &Arc<App>, request: &Request<RequestBody>, caller: &Caller) -> Response {
+pub(super) async fn backup(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
     if *request.method() != Method::GET {
         return method_not_allowed("GET");
     }
@@ -84,7 +83,7 @@ pub(super) async fn backup(app: &Arc<App>, request: &Request<RequestBody>, calle
 }
 
 /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-async fn admit(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<(), Response> {
+async fn admit(app: &App, headers: &Headers, caller: &Caller) -> Result<(), Response> {
     let admitted = app.administrators.admit(headers).await;
     match (caller.is_checked(), &app.config.admin) {
         (false, _) => admitted,
@@ -93,33 +92,24 @@ async fn admit(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<(), Re
     }
 }
 
-async fn add(app: &Arc<App>, request: Request<RequestBody>, caller: &Caller) -> Result<Response, Response> {
+async fn add(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Response, Response> {
     let NewNode { id, address } = admitted_body(app, request, caller).await?;
     change(app, Change::Add { id, address }).await
 }
 
-async fn transfer(
-    app: &Arc<App>,
-    request: Request<RequestBody>,
-    caller: &Caller,
-) -> Result<Response, Response> {
+async fn transfer(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Response, Response> {
     let NewLeader { id } = admitted_body(app, request, caller).await?;
     change(app, Change::Transfer { to: id }).await
 }
 
-async fn remove(
-    app: &Arc<App>,
-    request: &Request<RequestBody>,
-    id: u64,
-    caller: &Caller,
-) -> Result<Response, Response> {
+async fn remove(app: &Arc<App>, request: &Request, id: u64, caller: &Caller) -> Result<Response, Response> {
     admit(app, request.headers(), caller).await?;
     change(app, Change::Remove { id }).await
 }
 
 async fn admitted_body<T: for<'a> Deserialize<'a>>(
     app: &Arc<App>,
-    request: Request<RequestBody>,
+    request: Request,
     caller: &Caller,
 ) -> Result<T, Response> {
     admit(app, request.headers(), caller).await?;

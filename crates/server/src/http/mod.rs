@@ -9,6 +9,7 @@ pub mod body;
 mod cluster;
 pub mod delivery;
 pub mod digits;
+pub mod headers;
 mod http1;
 pub mod problem;
 pub mod query;

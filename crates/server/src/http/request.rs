@@ -8,12 +8,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::StatusCode;
 use hyper::body::Body;
-use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName};
+use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderName};
+use hyper::http::uri::Uri;
+use hyper::{Method, StatusCode, Version};
 
 use super::body::RequestBody;
 use super::delivery::Delivery;
+use super::headers::{Headers, Value};
 use super::problem::{closing, problem};
 use super::{Response, server::App};
 use crate::access::LastKnown;
@@ -26,6 +28,73 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const REASON: HeaderName = HeaderName::from_static("leasehold-reason");
+
+/// A request, whichever protocol it came by.
+#[derive(Debug)]
+pub struct Request {
+    head: Head,
+    body: RequestBody,
+}
+
+/// What stands before its body.
+#[derive(Debug)]
+pub struct Head {
+    /// What is to be done ...
+    pub method: Method,
+    /// ... with what.
+    pub uri: Uri,
+    /// How the client speaks.
+    pub version: Version,
+    /// All else.
+    pub headers: Headers,
+}
+
+impl Request {
+    /// A request with this head and body.
+    pub fn new(head: Head, body: RequestBody) -> Self {
+        Self { head, body }
+    }
+
+    /// What is to be done.
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    /// What it is to be done with.
+    pub fn uri(&self) -> &Uri {
+        &self.head.uri
+    }
+
+    /// The same, to be changed.
+    pub fn uri_mut(&mut self) -> &mut Uri {
+        &mut self.head.uri
+    }
+
+    /// How the client speaks.
+    pub fn version(&self) -> Version {
+        self.head.version
+    }
+
+    /// Its headers.
+    pub fn headers(&self) -> &Headers {
+        &self.head.headers
+    }
+
+    /// Its body.
+    pub fn body(&self) -> &RequestBody {
+        &self.body
+    }
+
+    /// Its body alone.
+    pub fn into_body(self) -> RequestBody {
+        self.body
+    }
+
+    /// Its head and its body.
+    pub fn into_parts(self) -> (Head, RequestBody) {
+        (self.head, self.body)
+    }
+}
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -69,9 +138,9 @@ impl Connection {
     }
 
     /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
-    pub fn client(&self, headers: &HeaderMap) -> Arc<str> {
+    pub fn client(&self, headers: &Headers) -> Arc<str> {
         if self.trusted
-            && let Some(forwarded) = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok())
+            && let Some(forwarded) = headers.get(FORWARDED_FOR).and_then(Value::to_str)
             && let Some(Ok(ip)) = forwarded.rsplit(',').next().map(|last| last.trim().parse::<IpAddr>())
         {
             return ip.to_canonical().to_string().into();
@@ -80,7 +149,7 @@ impl Connection {
     }
 
     /// `http://host`, as the client knows this service.
-    pub fn base_url(&self, headers: &HeaderMap) -> Arc<str> {
+    pub fn base_url(&self, headers: &Headers) -> Arc<str> {
         match headers.get(HOST) {
             Some(host) if !self.trusted => {
                 let first = || (host.as_bytes().into(), self.make_base_url(headers));
@@ -93,8 +162,8 @@ impl Connection {
         }
     }
 
-    fn make_base_url(&self, headers: &HeaderMap) -> Arc<str> {
-        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    fn make_base_url(&self, headers: &Headers) -> Arc<str> {
+        let text = |name: HeaderName| headers.get(name).and_then(Value::to_str).map(str::trim);
         let forwarded = |name| self.trusted.then(|| text(name)).flatten();
         let https = self.secure || forwarded(FORWARDED_PROTO) == Some("https");
         let scheme = if https { "https://" } else { "http://" };
@@ -107,7 +176,7 @@ impl Connection {
 }
 
 /// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
-pub fn reason(headers: &HeaderMap) -> Option<Arc<str>> {
+pub fn reason(headers: &Headers) -> Option<Arc<str>> {
     let text = std::str::from_utf8(headers.get(REASON)?.as_bytes()).ok()?.trim();
     let text = &text[..text.floor_char_boundary(1024)];
     (!text.is_empty()).then(|| text.into())
@@ -123,7 +192,7 @@ fn is_host(host: &str) -> bool {
 pub async fn read_body(
     app: &App,
     body: RequestBody,
-    headers: &HeaderMap,
+    headers: &Headers,
     max: usize,
 ) -> Result<Bytes, Response> {
     expect_body(&body, headers, max)?;
@@ -131,8 +200,9 @@ pub async fn read_body(
 }
 
 /// Refuses what the headers show to be no body for us, before any of it is read.
-pub fn expect_body(body: &RequestBody, headers: &HeaderMap, max: usize) -> Result<(), Response> {
-    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+pub fn expect_body(body: &RequestBody, headers: &Headers, max: usize) -> Result<(), Response> {
+    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| coding.as_bytes() != b"identity") {
+        let coding = String::from_utf8_lossy(coding.as_bytes());
         let detail = format!("the body has Content-Encoding {coding:?}; send it as it is, without one");
         return Err(closing(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", &detail)));
     }
@@ -186,13 +256,10 @@ fn too_large(max: usize) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
-
     use super::*;
 
     fn url_of(connection: &Connection, headers: &[(HeaderName, &'static str)]) -> String {
-        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
-        connection.base_url(&HeaderMap::from_iter(headers)).to_string()
+        connection.base_url(&headers.iter().map(|(name, value)| (name, value)).collect()).to_string()
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::header::{HOST, HeaderValue};
-use hyper::{Method, Request, StatusCode, Version};
+use hyper::{Method, StatusCode, Version};
 
 use super::body::RequestBody;
 use super::problem::{closing, engine_problem, not_found, problem};
-use super::request::{Connection, drain};
+use super::request::{Connection, Request, drain};
 use super::server::App;
 use super::{Response, cluster};
 use crate::access::rules::Verb;
@@ -30,9 +30,9 @@ pub fn at_once(response: Response) -> Answer {
 }
 
 /// Answers a request.
-pub fn answer(app: Arc<App>, connection: Arc<Connection>, request: Request<RequestBody>) -> Answer {
+pub fn answer(app: Arc<App>, connection: Arc<Connection>, request: Request) -> Answer {
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
-    let hosts = request.headers().get_all(HOST).iter().count();
+    let hosts = request.headers().get_all(HOST).count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
         let refusal =
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
@@ -65,12 +65,7 @@ fn is_open(path: &str) -> bool {
 }
 
 /// The same, once it is known who asks.
-fn answer_to(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    request: Request<RequestBody>,
-    caller: Caller,
-) -> Answer {
+fn answer_to(app: Arc<App>, connection: Arc<Connection>, request: Request, caller: Caller) -> Answer {
     if !app.engine.is_alone() && needs_barrier(&request) {
         return Box::pin(after_barrier(app, connection, request, caller));
     }
@@ -80,7 +75,7 @@ fn answer_to(
 /// Whether the answer depends on what other nodes have acknowledged: whatever only reads, and the few changes that look
 /// before they act. (A change is ordered by the log, and its own node has applied it before it answers. Whose a claim is
 /// never changes: the claims dialect asks for a barrier itself where its node does not know a claim yet.)
-fn needs_barrier(request: &Request<RequestBody>) -> bool {
+fn needs_barrier(request: &Request) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
@@ -98,7 +93,7 @@ fn needs_barrier(request: &Request<RequestBody>) -> bool {
 async fn after_barrier(
     app: Arc<App>,
     connection: Arc<Connection>,
-    mut request: Request<RequestBody>,
+    mut request: Request,
     caller: Caller,
 ) -> Response {
     if take_stale(&mut request) {
@@ -116,7 +111,7 @@ async fn after_barrier(
 }
 
 /// Takes `stale=true` out of the query, so that dialects need not know of it.
-fn take_stale(request: &mut Request<RequestBody>) -> bool {
+fn take_stale(request: &mut Request) -> bool {
     let uri = request.uri();
     let Some(query) = uri.query().filter(|query| query.split('&').any(|pair| pair == "stale=true")) else {
         return false;
@@ -133,12 +128,7 @@ fn take_stale(request: &mut Request<RequestBody>) -> bool {
     true
 }
 
-fn dispatch(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    mut request: Request<RequestBody>,
-    caller: Caller,
-) -> Answer {
+fn dispatch(app: Arc<App>, connection: Arc<Connection>, mut request: Request, caller: Caller) -> Answer {
     if request.uri().query().is_some_and(|query| query.contains("stale=true")) {
         take_stale(&mut request);
     }
@@ -152,7 +142,7 @@ fn dispatch(
 
 /// Whether an answer may need a look at everything in the table, or at all the nodes. What comes in pieces is read where
 /// it comes in.
-fn is_long(request: &Request<RequestBody>) -> bool {
+fn is_long(request: &Request) -> bool {
     let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let long = match path.strip_prefix("/v1/") {
@@ -168,12 +158,7 @@ fn is_long(request: &Request<RequestBody>) -> bool {
     long && matches!(request.body(), RequestBody::Whole(_))
 }
 
-fn place(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    request: Request<RequestBody>,
-    caller: Caller,
-) -> Answer {
+fn place(app: Arc<App>, connection: Arc<Connection>, request: Request, caller: Caller) -> Answer {
     let path = request.uri().path();
     if matches!(path, "/v1/claims" | "/v1/claims/") {
         return claims::collection(app, connection, request, caller);
@@ -193,12 +178,7 @@ fn place(
     }
 }
 
-async fn route(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    request: Request<RequestBody>,
-    caller: Caller,
-) -> Response {
+async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request, caller: Caller) -> Response {
     let path = request.uri().path();
     if path.starts_with("/v1/claims/") {
         return not_found("there is nothing here: a claim's URL is /v1/claims/<id>/");

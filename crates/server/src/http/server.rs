@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderMap, HeaderValue};
+use hyper::header::{HOST, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
@@ -26,9 +26,10 @@ use super::aside::Aside;
 use super::basic::Administrators;
 use super::body::RequestBody;
 use super::delivery::Wire;
+use super::headers::Headers;
 use super::http1::Http1;
 use super::problem::{problem, try_again};
-use super::request::Connection;
+use super::request::{self, Connection, Head};
 use super::routes;
 use super::tls::Tls;
 use super::trace::Trace;
@@ -129,7 +130,7 @@ pub struct App {
 
 impl App {
     /// Tells the audit who asks for the next change of this claim.
-    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &HeaderMap) {
+    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) {
         if self.guards.audit.is_some() {
             self.note_from(claim, caller.owner(connection, headers), connection.client(headers));
         }
@@ -350,7 +351,7 @@ where
 fn answer(
     app: Arc<App>,
     connection: Arc<Connection>,
-    request: Request<RequestBody>,
+    request: request::Request,
 ) -> impl Future<Output = Response> {
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
     let answer = routes::answer(app.clone(), connection.clone(), request);
@@ -370,7 +371,11 @@ where
     let (stopping, peer) = (app.stopping.clone(), connection.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         name_host(&mut request);
-        let answer = answer(app.clone(), connection.clone(), request.map(RequestBody::from));
+        let (head, body) = request.into_parts();
+        let headers = head.headers.iter().collect();
+        let head = Head { method: head.method, uri: head.uri, version: head.version, headers };
+        let request = request::Request::new(head, RequestBody::from(body));
+        let answer = answer(app.clone(), connection.clone(), request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut serving = std::pin::pin!(

@@ -5,12 +5,13 @@
 
 use std::time::Instant;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request};
+use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue};
 use tracing::Level;
 
 use super::Response;
-use super::body::RequestBody;
+use super::headers::Headers;
+use super::request::Request;
 
 /// `traceparent`.
 const HEADER: HeaderName = HeaderName::from_static("traceparent");
@@ -45,7 +46,7 @@ struct Parent {
 
 impl Trace {
     /// Looks at a request before it is answered.
-    pub fn of(request: &Request<RequestBody>) -> Self {
+    pub fn of(request: &Request) -> Self {
         let parent =
             request.headers().contains_key(HEADER).then(|| Parent::read(request.headers())).flatten();
         let line = tracing::enabled!(target: "leasehold::request", Level::DEBUG).then(|| Line {
@@ -76,8 +77,8 @@ impl Trace {
 
 impl Parent {
     /// `00-<trace id>-<parent id>-<flags>`; a later version may have more behind it.
-    fn read(headers: &HeaderMap) -> Option<Self> {
-        let text = headers.get(HEADER)?.to_str().ok()?;
+    fn read(headers: &Headers) -> Option<Self> {
+        let text = headers.get(HEADER)?.to_str()?;
         let mut parts = text.split('-');
         let (version, trace_id) = (parts.next()?, parts.next()?);
         let (parent_id, flags) = (parts.next()?, parts.next()?);
@@ -103,8 +104,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<String> {
-        let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_str(text).unwrap())]);
-        Parent::read(&headers).map(|parent| parent.trace_id)
+        Parent::read(&Headers::from_iter([(HEADER, text)])).map(|parent| parent.trace_id)
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
+use hyper::{Method, StatusCode};
 use leasehold_core::{Event, EventKind, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -19,10 +19,11 @@ use tokio::time::Instant;
 use super::hub::{Hub, Place, STREAMS_MAX};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::http::body::RequestBody;
 use crate::http::body::ResponseBody;
+use crate::http::headers::Headers;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::parameters;
+use crate::http::request::Request;
 use crate::http::server::App;
 use crate::http::time::rfc3339;
 use crate::http::{Response, json, typed};
@@ -60,7 +61,7 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, request: &Request<RequestBody>, caller: &Caller) -> Response {
+pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
     if request.method() != Method::GET {
         return method_not_allowed("GET");
     }
@@ -98,7 +99,7 @@ pub fn answer(app: &Arc<App>, request: &Request<RequestBody>, caller: &Caller) -
     response
 }
 
-fn parse(query: Option<&str>, headers: &HeaderMap) -> Result<Wanted, BTreeMap<String, String>> {
+fn parse(query: Option<&str>, headers: &Headers) -> Result<Wanted, BTreeMap<String, String>> {
     let heartbeat = Duration::from_secs_f64(HEARTBEAT_DEFAULT);
     let mut wanted = Wanted { prefix: String::new(), kinds: Vec::new(), heartbeat, after: None };
     let (parameters, mut mistakes) = parameters(query);
@@ -108,8 +109,8 @@ fn parse(query: Option<&str>, headers: &HeaderMap) -> Result<Wanted, BTreeMap<St
         }
     }
     // A browser that reconnects repeats the query; where it really was stands in the header.
-    if let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) {
-        match id.to_str().ok().and_then(|id| id.parse().ok()) {
+    if let Some(id) = headers.get("last-event-id").filter(|id| !id.as_bytes().is_empty()) {
+        match id.to_str().and_then(|id| id.parse().ok()) {
             Some(place) => wanted.after = Some(place),
             None => drop(mistakes.insert("Last-Event-ID".into(), BAD_PLACE.into())),
         }
@@ -245,8 +246,7 @@ mod tests {
 
     #[test]
     fn every_mistake_is_named() {
-        let mut headers = HeaderMap::new();
-        headers.insert("last-event-id", HeaderValue::from_static("x"));
+        let headers = Headers::from_iter([("Last-Event-ID", "x")]);
         let mistakes = parse(Some("kind=active,lost&heartbeat=0&color=red&after=q"), &headers).unwrap_err();
         assert_eq!(
             mistakes.keys().collect::<Vec<_>>(),
@@ -256,8 +256,7 @@ mod tests {
 
     #[test]
     fn the_header_goes_before_the_query() {
-        let mut headers = HeaderMap::new();
-        headers.insert("last-event-id", HeaderValue::from_static("9.2"));
+        let headers = Headers::from_iter([("Last-Event-ID", "9.2")]);
         let wanted = parse(Some("after=1.0&prefix=db/&kind=active,expired"), &headers).unwrap();
         assert_eq!(wanted.after, Some(Place { index: 9, n: 2 }));
         assert_eq!((wanted.prefix.as_str(), wanted.kinds), ("db/", vec!["active", "expired"]));

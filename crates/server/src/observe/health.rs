@@ -5,13 +5,13 @@
 
 use std::fmt::Write;
 
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 
 use super::exposition;
 use crate::engine::EngineError;
-use crate::http::body::RequestBody;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::pairs;
+use crate::http::request::Request;
 use crate::http::server::App;
 use crate::http::{Response, json, typed};
 
@@ -21,7 +21,7 @@ pub fn is_probe(path: &str) -> bool {
 }
 
 /// Answers a probe.
-pub fn answer(app: &App, request: &Request<RequestBody>) -> Response {
+pub fn answer(app: &App, request: &Request) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return method_not_allowed("GET, HEAD");
     }
@@ -61,7 +61,7 @@ fn checks(app: &App) -> Vec<Check> {
     ]
 }
 
-fn checked(request: &Request<RequestBody>, checks: &[Check]) -> Response {
+fn checked(request: &Request, checks: &[Check]) -> Response {
     let mut verbose = false;
     let mut excluded = Vec::new();
     for (name, value) in pairs(request.uri().query()) {

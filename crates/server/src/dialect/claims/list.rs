@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use hyper::header::{HeaderValue, LINK};
-use hyper::{Request, StatusCode};
 use leasehold_core::table::{ListFilter, ListPage, Sight};
 use leasehold_core::{Command, Status};
 
@@ -15,10 +15,9 @@ use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::http::body::RequestBody;
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
-use crate::http::request::Connection;
+use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::time::parse_instant;
 use crate::http::{Response, json};
@@ -37,7 +36,7 @@ struct ListQuery {
 pub(super) async fn list(
     app: &App,
     connection: &Connection,
-    request: &Request<RequestBody>,
+    request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
     caller.require_any(&[Verb::Read])?;

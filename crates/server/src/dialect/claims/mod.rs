@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
-use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
 };
@@ -26,7 +26,7 @@ use crate::access::rules::Verb;
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
-use crate::http::request::{Connection, collect_body, drain, expect_body, read_body, reason};
+use crate::http::request::{Connection, Head, Request, collect_body, drain, expect_body, read_body, reason};
 use crate::http::routes::{Answer, at_once};
 use crate::http::server::App;
 use crate::http::{Response, empty, json};
@@ -52,7 +52,7 @@ impl Asked {
     /// Or the refusal of what the head alone shows to be wrong.
     fn of(
         connection: &Connection,
-        head: &Parts,
+        head: &Head,
         body: &RequestBody,
         caller: &Caller,
     ) -> Result<Self, Response> {
@@ -68,12 +68,7 @@ impl Asked {
 }
 
 /// `/v1/claims/`.
-pub fn collection(
-    app: Arc<App>,
-    connection: Arc<Connection>,
-    request: Request<RequestBody>,
-    caller: Caller,
-) -> Answer {
+pub fn collection(app: Arc<App>, connection: Arc<Connection>, request: Request, caller: Caller) -> Answer {
     match *request.method() {
         Method::POST => {
             let (head, body) = request.into_parts();
@@ -95,7 +90,7 @@ pub fn collection(
 pub fn item(
     app: Arc<App>,
     connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     id: Option<ClaimId>,
     caller: Caller,
 ) -> Answer {
@@ -126,7 +121,7 @@ pub fn item(
 async fn post(
     app: Arc<App>,
     asked: Asked,
-    key: Option<HeaderValue>,
+    key: Option<Bytes>,
     body: RequestBody,
     caller: Caller,
 ) -> Response {
@@ -162,12 +157,7 @@ async fn post(
 }
 
 /// The claim that a POST asks for.
-fn new_claim(
-    asked: &Asked,
-    key: Option<HeaderValue>,
-    body: &[u8],
-    caller: &Caller,
-) -> Result<NewClaim, Response> {
+fn new_claim(asked: &Asked, key: Option<Bytes>, body: &[u8], caller: &Caller) -> Result<NewClaim, Response> {
     let ClaimBody { resource, ttl_us, data } = parse::claim_body(body)?;
     caller.require(Verb::Claim, &resource)?;
     let owner = asked.owner.clone();
@@ -331,7 +321,7 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: 
 pub async fn renewals(
     app: &Arc<App>,
     _connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     caller: &Caller,
 ) -> Response {
     if request.method() != Method::POST {
@@ -340,7 +330,7 @@ pub async fn renewals(
     renew_many(app, request, caller).await.unwrap_or_else(|refusal| refusal)
 }
 
-async fn renew_many(app: &App, request: Request<RequestBody>, caller: &Caller) -> Result<Response, Response> {
+async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Response, Response> {
     caller.require_any(&[Verb::Claim])?;
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();

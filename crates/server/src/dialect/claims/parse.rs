@@ -11,8 +11,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::HeaderName;
 use leasehold_core::{ClaimId, Data, Ending, Format, Idempotency, Status, limits};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::readable;
+use crate::http::headers::Headers;
 use crate::http::query::{parameters, parse_seconds, seconds_to_us};
 use crate::http::{Response, json};
 
@@ -227,13 +229,13 @@ pub(super) fn no_parameters(query: Option<&str>) -> Result<(), Response> {
 }
 
 /// `Idempotency-Key`.
-pub(super) fn idempotency_key(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(IDEMPOTENCY_KEY).cloned()
+pub(super) fn idempotency_key(headers: &Headers) -> Option<Bytes> {
+    headers.share(IDEMPOTENCY_KEY)
 }
 
 /// A key, bound to the caller and to what was asked.
 pub(super) fn idempotency(
-    key: &HeaderValue,
+    key: &[u8],
     owner: &str,
     resource: &str,
     ttl_us: u64,
@@ -252,7 +254,7 @@ pub(super) fn idempotency(
     };
     let data = data.map_or(&b""[..], |data| &data.bytes);
     let request = hash(&[resource.as_bytes(), &ttl_us.to_le_bytes(), data]);
-    let key = hash(&[owner.as_bytes(), key.as_bytes()]);
+    let key = hash(&[owner.as_bytes(), key]);
     let first = |bytes: [u8; 32]| u128::from_le_bytes(std::array::from_fn(|i| bytes[i]));
     Ok(Idempotency { key: first(key), fingerprint: first(request) as u64 })
 }

@@ -13,8 +13,8 @@ mod unlock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::HeaderValue;
+use hyper::{Method, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 
 pub(crate) use self::parse::TYPES;
@@ -24,9 +24,9 @@ use crate::access::Caller as Access;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
-use crate::http::body::RequestBody;
+use crate::http::headers::Headers;
 use crate::http::problem::{self, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, read_body, reason};
+use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 
 /// Largest body of a call: 10,000 ids of 800 bytes each.
@@ -39,7 +39,7 @@ pub async fn answer(
     app: &Arc<App>,
     connection: &Connection,
     rest: &str,
-    request: Request<RequestBody>,
+    request: Request,
     who: &Access,
 ) -> Response {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -62,7 +62,7 @@ async fn call_of(
     connection: &Connection,
     kind: &str,
     verb: &str,
-    request: Request<RequestBody>,
+    request: Request,
     who: &Access,
 ) -> Result<Response, Response> {
     let (head, body) = request.into_parts();
@@ -124,7 +124,7 @@ fn admit(app: &App, verb: &str, ask: &Ask, who: &Access) -> Result<(), Response>
 fn note(
     app: &App,
     connection: &Connection,
-    headers: &HeaderMap,
+    headers: &Headers,
     kind: &str,
     verb: &str,
     ask: &Ask,

@@ -17,8 +17,8 @@ mod when;
 
 use std::sync::Arc;
 
-use hyper::header::{ALLOW, HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Data, Ending, Format as DataFormat, Guard, NewClaim, OnBusy, Outcome, Rejection,
     Target, View,
@@ -29,9 +29,9 @@ use self::parse::{Format, bad};
 use self::path::{PathMistake, Place};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::http::body::RequestBody;
+use crate::http::headers::Headers;
 use crate::http::problem::{not_found, problem};
-use crate::http::request::{Connection, drain, read_body, reason};
+use crate::http::request::{Connection, Request, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty};
 
@@ -56,12 +56,7 @@ struct Asked<'a> {
 }
 
 /// Anything under `/v1/` that belongs to nobody else.
-pub async fn serve(
-    app: &Arc<App>,
-    connection: &Connection,
-    request: Request<RequestBody>,
-    who: &Caller,
-) -> Response {
+pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request, who: &Caller) -> Response {
     if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
         return render::seal(render::of_nobody(too_long()));
     }
@@ -87,12 +82,7 @@ fn too_long() -> Response {
     problem(StatusCode::URI_TOO_LONG, "uri-too-long", &detail)
 }
 
-async fn list_of(
-    app: &App,
-    namespace: &str,
-    request: &Request<RequestBody>,
-    who: &Caller,
-) -> Result<Response, Response> {
+async fn list_of(app: &App, namespace: &str, request: &Request, who: &Caller) -> Result<Response, Response> {
     match *request.method() {
         Method::GET | Method::HEAD => {
             no_query(request)?;
@@ -106,7 +96,7 @@ async fn list_of(
     }
 }
 
-fn no_query(request: &Request<RequestBody>) -> Result<(), Response> {
+fn no_query(request: &Request) -> Result<(), Response> {
     match request.uri().query() {
         None => Ok(()),
         Some(_) => Err(bad("leases take no query string; write a '?' in a name as %3F")),
@@ -123,7 +113,7 @@ fn not_implemented(allow: &'static str) -> Response {
 async fn one(
     app: &App,
     connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     resource: Arc<str>,
     who: &Caller,
 ) -> Result<Response, Response> {
@@ -149,7 +139,7 @@ async fn one(
 }
 
 /// Whether the rules let a caller do this to a lease at all; whose it is shows later.
-fn admit(app: &App, request: &Request<RequestBody>, resource: &str, who: &Caller) -> Result<(), Response> {
+fn admit(app: &App, request: &Request, resource: &str, who: &Caller) -> Result<(), Response> {
     match *request.method() {
         Method::GET | Method::HEAD if !who.may(Verb::Read, resource) => {
             let holder = app.engine.read(|table, now_us| table.holder_view(resource, now_us));
@@ -165,12 +155,12 @@ fn admit(app: &App, request: &Request<RequestBody>, resource: &str, who: &Caller
 }
 
 /// Who takes a lease away from another says why, and has the right to: by accident nobody does.
-fn revokes(headers: &HeaderMap, resource: &str, who: &Caller) -> bool {
+fn revokes(headers: &Headers, resource: &str, who: &Caller) -> bool {
     who.is_checked() && reason(headers).is_some() && who.may(Verb::Revoke, resource)
 }
 
 impl Asked<'_> {
-    async fn get(&self, request: &Request<RequestBody>) -> Result<Response, Response> {
+    async fn get(&self, request: &Request) -> Result<Response, Response> {
         no_query(request)?;
         let lease = self.look().await?;
         let mut response = match &lease.latest {
@@ -186,7 +176,7 @@ impl Asked<'_> {
         Ok(response)
     }
 
-    async fn change(&self, request: Request<RequestBody>) -> Result<Response, Response> {
+    async fn change(&self, request: Request) -> Result<Response, Response> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         let draft = self.command(&head.method, &head.headers)?;
@@ -212,7 +202,7 @@ impl Asked<'_> {
     }
 
     /// Tells the audit who asks.
-    fn note(&self, draft: &Command, headers: &HeaderMap) {
+    fn note(&self, draft: &Command, headers: &Headers) {
         let claim = match draft {
             _ if self.app.guards.audit.is_none() => None,
             Command::Claim(new) => Some(new.id),
@@ -228,7 +218,7 @@ impl Asked<'_> {
     }
 
     /// The command of a request, still without its data.
-    fn command(&self, method: &Method, headers: &HeaderMap) -> Result<Command, Response> {
+    fn command(&self, method: &Method, headers: &Headers) -> Result<Command, Response> {
         if *method == Method::POST {
             return Ok(Command::Claim(NewClaim {
                 id: ClaimId::from_u128(crate::outside::random()),

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
+use hyper::header::ACCEPT;
 use leasehold_core::limits::{OWNER_LEN_MAX, TTL_US_MAX};
 
 use crate::access::Caller;
 use crate::http::Response;
+use crate::http::headers::{Headers, Value};
 use crate::http::problem::problem;
 use crate::http::request::Connection;
 
@@ -37,11 +38,7 @@ pub(super) fn bad(detail: &str) -> Response {
 
 /// Who asks: `X-Quorum-Client-ID`, or else the address that the request came from. Where access control knows the user,
 /// that is the user, and the id tells its instances apart.
-pub(super) fn caller(
-    headers: &HeaderMap,
-    connection: &Connection,
-    who: &Caller,
-) -> Result<Arc<str>, Response> {
+pub(super) fn caller(headers: &Headers, connection: &Connection, who: &Caller) -> Result<Arc<str>, Response> {
     let Some(value) = only(headers, "X-Quorum-Client-ID")? else { return Ok(who.owner(connection, headers)) };
     match std::str::from_utf8(value.as_bytes()) {
         Ok("") => Err(bad("X-Quorum-Client-ID is empty: name the client, or leave the header out")),
@@ -55,12 +52,12 @@ pub(super) fn caller(
 }
 
 /// `X-Quorum-Lease-Length` of an acquisition.
-pub(super) fn length_us(headers: &HeaderMap) -> Result<u64, Response> {
+pub(super) fn length_us(headers: &Headers) -> Result<u64, Response> {
     Ok(new_length_us(headers)?.unwrap_or(LENGTH_DEFAULT_US))
 }
 
 /// `X-Quorum-Lease-Length` of a renewal; `None` keeps the length.
-pub(super) fn new_length_us(headers: &HeaderMap) -> Result<Option<u64>, Response> {
+pub(super) fn new_length_us(headers: &Headers) -> Result<Option<u64>, Response> {
     let Some(value) = only(headers, "X-Quorum-Lease-Length")? else { return Ok(None) };
     let most = TTL_US_MAX / 1_000_000;
     match whole_number(value).filter(|seconds| (1..=most).contains(seconds)) {
@@ -72,15 +69,15 @@ pub(super) fn new_length_us(headers: &HeaderMap) -> Result<Option<u64>, Response
 }
 
 /// `X-Quorum-Lease-Version`: the change happens only if it still is the lease's; `None` does not check.
-pub(super) fn version(headers: &HeaderMap) -> Result<Option<u64>, Response> {
+pub(super) fn version(headers: &Headers) -> Result<Option<u64>, Response> {
     let Some(value) = only(headers, "X-Quorum-Lease-Version")? else { return Ok(None) };
     let why = "X-Quorum-Lease-Version must be a whole number, as a response gave it";
     whole_number(value).map(Some).ok_or_else(|| bad(why))
 }
 
 /// A header that makes no sense twice.
-fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Response> {
-    let mut values = headers.get_all(name).iter();
+fn only<'a>(headers: &'a Headers, name: &str) -> Result<Option<Value<'a>>, Response> {
+    let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
         (_, Some(_)) => Err(bad(&format!("{name} is given more than once"))),
@@ -88,18 +85,17 @@ fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue
 }
 
 /// Digits and nothing else: no sign, no fraction.
-fn whole_number(value: &HeaderValue) -> Option<u64> {
-    let text = value.to_str().ok()?;
+fn whole_number(value: Value<'_>) -> Option<u64> {
+    let text = value.to_str()?;
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// What the caller wants to read. A format has to be asked for by name (`text/*` names two): who accepts anything, or
 /// only things that don't exist here, gets the client data. Of several, the first of HTML, JSON, text.
-pub(super) fn format(headers: &HeaderMap) -> Format {
+pub(super) fn format(headers: &Headers) -> Format {
     let ranges: Vec<(String, bool)> = headers
         .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
+        .filter_map(Value::to_str)
         .flat_map(|value| value.split(','))
         .map(media_range)
         .collect();
@@ -134,14 +130,12 @@ mod tests {
     use super::*;
 
     fn accepting(text: &'static str) -> Format {
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static(text));
-        format(&headers)
+        format(&Headers::from_iter([(ACCEPT, text)]))
     }
 
     #[test]
     fn formats_are_asked_for_by_name() {
-        assert_eq!(format(&HeaderMap::new()), Format::Raw);
+        assert_eq!(format(&Headers::default()), Format::Raw);
         assert_eq!(accepting("*/*"), Format::Raw);
         assert_eq!(accepting("application/json"), Format::Json);
         assert_eq!(accepting("application/json, */*;q=0.1"), Format::Json);
@@ -172,11 +166,9 @@ mod tests {
 
     #[test]
     fn lengths_and_versions_are_digits() {
-        let with = |name: &'static str, value: &'static str| {
-            HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static(value))])
-        };
+        let with = |name: &'static str, value: &'static str| Headers::from_iter([(name, value)]);
         let length = |value| length_us(&with("x-quorum-lease-length", value));
-        assert_eq!(length_us(&HeaderMap::new()).unwrap(), 300_000_000);
+        assert_eq!(length_us(&Headers::default()).unwrap(), 300_000_000);
         assert_eq!(length("60").unwrap(), 60_000_000);
         for bad in ["0", "-1", "+5", "1.5", "1e3", "ten", "", "99999999999999999999", "3162240001"] {
             assert_eq!(length(bad).unwrap_err().status(), 400, "{bad}");

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
 
@@ -15,9 +15,8 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::basic::AdminAccess;
-use crate::http::body::RequestBody;
 use crate::http::problem::{engine_problem, not_found};
-use crate::http::request::{Connection, reason as given_reason};
+use crate::http::request::{Connection, Request, reason as given_reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -28,7 +27,7 @@ const NAMES_PER_LOOK: usize = 4096;
 pub(super) async fn resources(
     app: &App,
     connection: &Connection,
-    request: &Request<RequestBody>,
+    request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
     let who = Who::enter(app, request, caller).await?;
@@ -56,7 +55,7 @@ pub(super) async fn resources(
 pub(super) async fn resource(
     app: &App,
     connection: &Connection,
-    request: &Request<RequestBody>,
+    request: &Request,
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
@@ -86,7 +85,7 @@ enum Who<'a> {
 
 impl<'a> Who<'a> {
     /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-    async fn enter(app: &App, request: &Request<RequestBody>, caller: &'a Caller) -> Result<Self, Response> {
+    async fn enter(app: &App, request: &Request, caller: &'a Caller) -> Result<Self, Response> {
         let admitted = app.administrators.admit(request.headers()).await;
         match (caller.is_checked(), &app.config.admin) {
             (false, _) | (_, AdminAccess::Off) => admitted.map(|()| Self::Administrator),
@@ -104,7 +103,7 @@ impl<'a> Who<'a> {
 }
 
 /// The administrator's own words, or where it came from.
-fn reason(connection: &Connection, request: &Request<RequestBody>) -> Arc<str> {
+fn reason(connection: &Connection, request: &Request) -> Arc<str> {
     if let Some(reason) = given_reason(request.headers()) {
         return reason;
     }

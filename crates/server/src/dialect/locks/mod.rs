@@ -14,8 +14,8 @@ mod wait;
 
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderValue, LOCATION};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
@@ -24,9 +24,9 @@ pub use self::parse::Place;
 pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::http::body::RequestBody;
+use crate::http::headers::Headers;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
-use crate::http::request::{Connection, drain, read_body, reason};
+use crate::http::request::{Connection, Request, drain, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -39,7 +39,7 @@ const HAL: &str = "application/hal+json";
 pub async fn answer(
     app: &Arc<App>,
     connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     place: Place,
     caller: &Caller,
 ) -> Response {
@@ -65,7 +65,7 @@ pub async fn answer(
 async fn post(
     app: &Arc<App>,
     connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
@@ -89,7 +89,7 @@ async fn post(
 async fn read(
     app: &App,
     connection: &Connection,
-    request: Request<RequestBody>,
+    request: Request,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<(Box<str>, NewClaim), Response> {
@@ -121,7 +121,7 @@ async fn get(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -
 async fn delete(
     app: &App,
     connection: &Connection,
-    headers: &HeaderMap,
+    headers: &Headers,
     resource: &str,
     uid: Option<ClaimId>,
     caller: &Caller,

@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 
 use bytes::BytesMut;
 use httparse::Status;
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-};
 use hyper::http::uri::Uri;
 use hyper::{Method, StatusCode, Version};
+
+use crate::http::headers::{Field, Headers};
+use crate::http::request::Head as Asked;
 
 /// Bytes of request line and headers that are kept: far beyond what any client of the dialects sends.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -22,10 +22,7 @@ const HTTP2_OPENING: &[u8] = b"PRI * HTTP/2.0\r\n";
 /// What stands before a body.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) version: Version,
-    pub(super) headers: HeaderMap,
+    pub(super) asked: Asked,
     pub(super) length: Length,
     /// Whether the connection may go on behind this request.
     pub(super) keeps: bool,
@@ -73,40 +70,30 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
     let method =
         Method::from_bytes(method.as_bytes()).map_err(|_| BadHead::bad("there is no such method"))?;
     let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-    // Where the pieces are, while they are still somebody else's: values then share the bytes that came.
+    // Where the pieces are, while they are still somebody else's: they stay in the bytes that came.
     let base = input.as_ptr() as usize;
     let place = |piece: &[u8]| {
         let start = piece.as_ptr() as usize - base;
         start..start + piece.len()
     };
     let target = place(target.as_bytes());
-    let places: Vec<(Place, Place)> =
-        request.headers.iter().map(|header| (place(header.name.as_bytes()), place(header.value))).collect();
+    let mut said = Said::default();
+    let mut fields = Vec::with_capacity(request.headers.len());
+    for header in request.headers.iter() {
+        said.hear(header.name, header.value)?;
+        fields.push(Field::new(&place(header.name.as_bytes()), &place(header.value)));
+    }
     let head = input.split_to(len).freeze();
     let uri = Uri::from_maybe_shared(head.slice(target))
         .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
-    let mut headers = HeaderMap::with_capacity(places.len());
-    let mut said = Said::default();
-    for (name, value) in places {
-        let name = HeaderName::from_bytes(&head[name])
-            .map_err(|_| BadHead::bad("the name of a header is no name"))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(value))
-            .map_err(|_| BadHead::bad("the value of a header has a control character"))?;
-        said.hear(&name, value.as_bytes())?;
-        // How long a body is says the body.
-        if name != CONTENT_LENGTH {
-            headers.append(name, value);
-        }
-    }
     let length = said.length(version)?;
     let keeps = if version == Version::HTTP_10 { said.keep_alive } else { !said.close };
     // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
     let keeps = keeps && !(length == Length::Chunked && said.bytes.is_some());
     let expects = version == Version::HTTP_11 && said.expects;
-    Ok(Some(Head { method, uri, version, headers, length, keeps, expects }))
+    let asked = Asked { method, uri, version, headers: Headers::new(head, fields) };
+    Ok(Some(Head { asked, length, keeps, expects }))
 }
-
-type Place = std::ops::Range<usize>;
 
 /// What headers say about the connection and the body: where a doubt becomes somebody else's request.
 #[derive(Default)]
@@ -122,11 +109,12 @@ struct Said {
 }
 
 impl Said {
-    fn hear(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), BadHead> {
+    fn hear(&mut self, name: &str, value: &[u8]) -> Result<(), BadHead> {
+        let is = |known: &str| name.len() == known.len() && name.eq_ignore_ascii_case(known);
         let lists = |token: &[u8]| {
             value.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(token))
         };
-        if *name == CONTENT_LENGTH {
+        if is("content-length") {
             let length = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit));
             let length: u64 = length
                 .and_then(|digits| digits.parse().ok())
@@ -134,13 +122,13 @@ impl Said {
             if self.bytes.replace(length).is_some_and(|other| other != length) {
                 return Err(BadHead::bad("two Content-Lengths contradict each other"));
             }
-        } else if *name == TRANSFER_ENCODING {
+        } else if is("transfer-encoding") {
             self.codings += 1;
             self.chunked = value.eq_ignore_ascii_case(b"chunked");
-        } else if *name == CONNECTION {
+        } else if is("connection") {
             self.close |= lists(b"close");
             self.keep_alive |= lists(b"keep-alive");
-        } else if *name == EXPECT {
+        } else if is("expect") {
             self.expects |= lists(b"100-continue");
         }
         Ok(())
@@ -174,6 +162,7 @@ fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::headers::Value;
 
     fn read(text: &str) -> Result<Option<Head>, BadHead> {
         take(&mut BytesMut::from(text))
@@ -184,9 +173,11 @@ mod tests {
         let text = "POST /v1/claims/?wait=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Two: a\r\nX-Two: b\r\n\r\n{}GET";
         let mut input = BytesMut::from(text);
         let head = take(&mut input).unwrap().unwrap();
-        assert_eq!((head.method, head.uri.to_string().as_str()), (Method::POST, "/v1/claims/?wait=1"));
+        let Asked { method, uri, headers, .. } = &head.asked;
+        assert_eq!((method, uri.to_string().as_str()), (&Method::POST, "/v1/claims/?wait=1"));
         assert_eq!((head.length, head.keeps, head.expects), (Length::Known(2), true, false));
-        assert_eq!(head.headers.get_all("x-two").iter().collect::<Vec<_>>(), ["a", "b"]);
+        let twice: Vec<_> = headers.get_all("x-two").filter_map(Value::to_str).collect();
+        assert_eq!((twice, headers.get("host").and_then(Value::to_str)), (vec!["a", "b"], Some("x")));
         assert_eq!(&input[..], b"{}GET");
         for len in 0..text.len() - 5 {
             assert!(matches!(read(&text[..len]), Ok(None)), "{:?}", &text[..len]);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::{Method, Request, StatusCode, Version};
+use hyper::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -31,6 +31,7 @@ use self::rest::{Rest, Step};
 use super::Response;
 use super::body::{RequestBody, ResponseBody};
 use super::problem::problem;
+use super::request::Request;
 
 /// What is read at a time, and what a connection keeps for it.
 const ROOM: usize = 4096;
@@ -89,7 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         mut answer: A,
     ) -> S
     where
-        A: FnMut(Request<RequestBody>) -> F,
+        A: FnMut(Request) -> F,
         F: Future<Output = Response>,
     {
         let mut stopped = pin!(stopped);
@@ -173,9 +174,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     /// The request of a head, with its body if that is there already.
-    fn request(&mut self, head: Head) -> (Form, Request<RequestBody>, Rest) {
-        let form = Form { is_head: head.method == Method::HEAD, version: head.version, keeps: head.keeps };
-        let (body, rest) = match head.length {
+    fn request(&mut self, head: Head) -> (Form, Request, Rest) {
+        let Head { asked, length, keeps, expects } = head;
+        let form = Form { is_head: asked.method == Method::HEAD, version: asked.version, keeps };
+        let (body, rest) = match length {
             Length::Known(len) if len <= self.input.len() as u64 => {
                 (RequestBody::Whole(self.input.split_to(len as usize).freeze()), Rest::none())
             }
@@ -185,16 +187,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                     Length::Known(len) => Some(len),
                     Length::Chunked => None,
                 };
-                let rest = Rest::new(length, head.expects, sender);
+                let rest = Rest::new(length, expects, sender);
                 (RequestBody::Coming { pieces: Box::new(pieces), len: known }, rest)
             }
         };
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method;
-        *request.uri_mut() = head.uri;
-        *request.version_mut() = head.version;
-        *request.headers_mut() = head.headers;
-        (form, request, rest)
+        (form, Request::new(asked, body), rest)
     }
 
     /// The answer; none if the client goes first. The rest of the body is read meanwhile, as fast as it is wanted.
