@@ -34,8 +34,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const CLAIM: f64 = 63.0;
 const RENEW: f64 = 61.5;
 const RENEW_MANY_PER_CLAIM: f64 = 4.5;
-const GET: f64 = 12.0;
-const RELEASE: f64 = 59.0;
+const GET: f64 = 9.0;
+const RELEASE: f64 = 58.0;
 
 const BATCHES: usize = 8;
 const BATCH: usize = 50;

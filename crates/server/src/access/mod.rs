@@ -591,3 +591,52 @@ pub(crate) fn fingerprint(path: &Path) -> Option<(SystemTime, u64, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who asks with this key over this connection.
+    fn ticket(access: &Access, connection: &Connection, key: &str) -> Arc<Ticket> {
+        let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {key}"))]);
+        match access.recognise(connection, &headers) {
+            Ok(Recognised::Known(Caller(Some(ticket)))) => ticket,
+            _ => panic!("a key is known at once, or not at all"),
+        }
+    }
+
+    #[test]
+    fn who_was_known_on_a_connection_is_known_again_until_the_keys_change() {
+        let path = std::env::temp_dir().join(format!("leasehold-last-known-{}", std::process::id()));
+        let mut file = KeyFile::default();
+        let (anna, entry) = file.make("anna", &[], "", 0, None).unwrap();
+        let (bert, _) = file.make("bert", &[], "", 0, None).unwrap();
+        file.write(&path).unwrap();
+        let options = AccessOptions { keys: Some(path.clone()), ..AccessOptions::default() };
+        let access = Access::new(Some(Policy::new(&options, None).unwrap()), None, None);
+        let address = "127.0.0.1:9".parse().unwrap();
+        let connection = Connection::new(address, address, &[]);
+        let ask = |key: &str| ticket(&access, &connection, key);
+
+        let first = ask(&anna);
+        assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
+        assert_eq!(&*ask(&bert).identity.user, "bert");
+        assert_eq!(&*ask(&anna).identity.user, "anna");
+        // Neither a part of the last key nor more than it, nor one that differs in its last letter.
+        for bad in [&anna[..anna.len() - 1], &format!("{anna}x"), &format!("{}!", &anna[..anna.len() - 1])] {
+            assert_eq!(ask(bad).identity.how, How::Refused, "{bad}");
+        }
+        assert_eq!(ask(&anna).identity.how, How::Key);
+        file.withdraw(&entry.id).unwrap();
+        file.write(&path).unwrap();
+        access.reload(&options).unwrap();
+        assert_eq!((ask(&anna).identity.how, ask(&bert).identity.how), (How::Refused, How::Key));
+        std::fs::remove_file(path).ok();
+    }
+
+    #[test]
+    fn what_runs_out_is_good_until_then() {
+        let until = |until| Validity { until, provider: None };
+        assert!(until(None).holds(u64::MAX) && until(Some(200)).holds(199) && !until(Some(200)).holds(200));
+    }
+}

@@ -334,7 +334,7 @@ where
     let stands_back = || near.as_ref().is_some_and(|near| near.semaphore().available_permits() == 0);
     let answer = |request| {
         connection.delivery.seen();
-        answer(app.clone(), connection.clone(), request)
+        answer(&app, &connection, request)
     };
     let http1 = Http1::new(stream);
     let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
@@ -349,8 +349,8 @@ where
 
 /// One request, counted and traced, whichever protocol it came by.
 fn answer(
-    app: Arc<App>,
-    connection: Arc<Connection>,
+    app: &Arc<App>,
+    connection: &Arc<Connection>,
     request: request::Request,
 ) -> impl Future<Output = Response> {
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
@@ -375,8 +375,8 @@ where
         let headers = head.headers.iter().collect();
         let head = Head { method: head.method, uri: head.uri, version: head.version, headers };
         let request = request::Request::new(head, RequestBody::from(body));
-        let answer = answer(app.clone(), connection.clone(), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let (app, connection) = (app.clone(), connection.clone());
+        async move { Ok::<_, Infallible>(answer(&app, &connection, request).await) }
     });
     let mut serving = std::pin::pin!(
         http2::Builder::new(TokioExecutor::new())
