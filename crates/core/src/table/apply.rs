@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::ahead::AHEAD;
 use super::claim::Status;
 use super::claims::PAGE_BITS;
 use super::packed::Packed;
@@ -41,7 +42,10 @@ impl Table {
         self.clock.wall_us = stamp.wall_us;
         self.entry = ThisEntry { overdue_left: OVERDUE_WAITS_PER_ENTRY, ..ThisEntry::default() };
         self.expire_due(EXPIRIES_PER_ENTRY, &mut events);
-        outcomes.extend(pieces.flatten().map(|command| self.command(command, &mut events)));
+        for commands in pieces.flat_map(|piece| piece.chunks(AHEAD)) {
+            self.look_ahead(commands);
+            outcomes.extend(commands.iter().map(|command| self.command(command, &mut events)));
+        }
         self.forget_finished(2 * events.len() + 100);
         Applied { outcomes, events }
     }

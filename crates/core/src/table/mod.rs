@@ -8,6 +8,7 @@
 //! resources and a few counters are the state; they alone are in a snapshot. Every index beside them (by id, by key, by resource,
 //! by deadline, finished in order) is derived and rebuilt when a snapshot is loaded.
 
+mod ahead;
 mod apply;
 mod check;
 mod claim;

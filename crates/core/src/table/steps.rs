@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::ahead::AHEAD;
 use super::claim::{End, Status};
 use super::name_index::Spot;
 use super::packed::Packed;
@@ -290,9 +291,11 @@ impl Table {
     /// Drops the oldest finished claims beyond the number that stays readable: at most `max` at a time, which is
     /// more than the entry added, so that a lowered setting stalls nobody either.
     pub(super) fn forget_finished(&mut self, max: usize) {
-        for _ in 0..max {
-            if (self.finished.len() as u64) <= self.settings.finished_max {
-                break;
+        let beyond = (self.finished.len() as u64).saturating_sub(self.settings.finished_max);
+        let count = usize::try_from(beyond).unwrap_or(usize::MAX).min(max);
+        for done in 0..count {
+            if done % AHEAD == 0 {
+                self.look_back(AHEAD.min(count - done));
             }
             let Some(seq) = self.finished.pop_front() else { break };
             let claim = self.claims.remove(seq);

@@ -7,7 +7,7 @@
 //!
 //! A request that came in one piece, as nearly all do, is answered without a buffer, a channel or a timer of its own.
 //! hyper, which speaks HTTP/2 here, takes half as much processor time again for a request as a whole (docs/benchmarks.md).
-//! What is hard to read is read by others: heads by `httparse`, names and values by `http`.
+//! What is hard to read is read by others: heads by `httparse`, targets by `http`.
 
 mod head;
 mod render;
