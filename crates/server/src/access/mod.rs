@@ -20,6 +20,7 @@ pub mod rules;
 pub mod settings;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -91,12 +92,11 @@ impl Validity {
     }
 }
 
-/// The credentials that came over a connection last and were good: mostly the next request has the same, and a look at
-/// them takes a tenth of the time.
-#[derive(Debug, Default)]
+/// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
+/// hashed and looked up.
+#[derive(Default)]
 pub struct LastKnown(Mutex<Option<Known>>);
 
-#[derive(Debug)]
 struct Known {
     credentials: Box<str>,
     ticket: Arc<Ticket>,
@@ -116,6 +116,13 @@ impl LastKnown {
     fn keep(&self, credentials: &str, ticket: &Arc<Ticket>, validity: Validity) {
         let known = Known { credentials: credentials.into(), ticket: ticket.clone(), validity };
         *self.0.lock() = Some(known);
+    }
+}
+
+impl fmt::Debug for LastKnown {
+    /// Nothing of it: secrets stay out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastKnown").finish_non_exhaustive()
     }
 }
 
@@ -619,6 +626,7 @@ mod tests {
         let ask = |key: &str| ticket(&access, &connection, key);
 
         let first = ask(&anna);
+        assert!(!format!("{connection:?}").contains(&anna), "secrets are not shown");
         assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
         assert_eq!(&*ask(&bert).identity.user, "bert");
         assert_eq!(&*ask(&anna).identity.user, "anna");
