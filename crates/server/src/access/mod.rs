@@ -4,7 +4,8 @@
 //! Never: costs anything where it is not configured; and never says in a refusal more than which right on which
 //!        resource was missing.
 //!
-//! 1. [`Access::recognise`]  finds out who asks: `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`, `certificate.rs`
+//! 1. [`Access::recognise`]  finds out who asks: `last_known.rs`, `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`,
+//!    `certificate.rs`
 //! 2. [`Caller::require`]    asks `rules.rs`; the one evaluation that all dialects share
 //! 3. [`Caller::owner`]      is whom a claim then belongs to
 
@@ -13,6 +14,7 @@ pub mod fetch;
 pub mod identity;
 pub mod jwt;
 pub mod keys;
+mod last_known;
 pub mod oidc;
 pub mod proxy;
 pub mod rate;
@@ -20,7 +22,6 @@ pub mod rules;
 pub mod settings;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,11 +30,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use self::identity::{How, Identity, owner_with, user_of};
 use self::jwt::Unverified;
 use self::keys::{KeyFile, Keys, PREFIX};
+pub use self::last_known::LastKnown;
 use self::oidc::{Provider, Verified};
 use self::proxy::Proxies;
 use self::rate::Rates;
@@ -90,47 +92,6 @@ impl Validity {
                 .as_ref()
                 .is_none_or(|(provider, generation)| provider.generation() == *generation)
     }
-}
-
-/// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
-/// hashed and looked up.
-#[derive(Default)]
-pub struct LastKnown(Mutex<Option<Known>>);
-
-struct Known {
-    credentials: Box<str>,
-    ticket: Arc<Ticket>,
-    validity: Validity,
-}
-
-impl LastKnown {
-    fn find(&self, policy: &Arc<Policy>, credentials: &str) -> Option<Arc<Ticket>> {
-        let last = self.0.lock();
-        let known = last.as_ref().filter(|known| {
-            Arc::ptr_eq(&known.ticket.policy, policy)
-                && is_same(known.credentials.as_bytes(), credentials.as_bytes())
-        })?;
-        known.validity.holds(unix_now()).then(|| known.ticket.clone())
-    }
-
-    fn keep(&self, credentials: &str, ticket: &Arc<Ticket>, validity: Validity) {
-        let known = Known { credentials: credentials.into(), ticket: ticket.clone(), validity };
-        *self.0.lock() = Some(known);
-    }
-}
-
-impl fmt::Debug for LastKnown {
-    /// Nothing of it: secrets stay out of logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastKnown").finish_non_exhaustive()
-    }
-}
-
-/// Looks at every byte, whatever it finds: a proxy may send requests of many clients over one connection, and how long it
-/// takes must not tell one about the other's key.
-fn is_same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len()
-        && left.iter().zip(right).fold(0, |seen, (left, right)| seen | (left ^ right)) == 0
 }
 
 /// The door.
@@ -602,45 +563,6 @@ pub(crate) fn fingerprint(path: &Path) -> Option<(SystemTime, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Who asks with this key over this connection.
-    fn ticket(access: &Access, connection: &Connection, key: &str) -> Arc<Ticket> {
-        let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {key}"))]);
-        match access.recognise(connection, &headers) {
-            Ok(Recognised::Known(Caller(Some(ticket)))) => ticket,
-            _ => panic!("a key is known at once, or not at all"),
-        }
-    }
-
-    #[test]
-    fn who_was_known_on_a_connection_is_known_again_until_the_keys_change() {
-        let path = std::env::temp_dir().join(format!("leasehold-last-known-{}", std::process::id()));
-        let mut file = KeyFile::default();
-        let (anna, entry) = file.make("anna", &[], "", 0, None).unwrap();
-        let (bert, _) = file.make("bert", &[], "", 0, None).unwrap();
-        file.write(&path).unwrap();
-        let options = AccessOptions { keys: Some(path.clone()), ..AccessOptions::default() };
-        let access = Access::new(Some(Policy::new(&options, None).unwrap()), None, None);
-        let address = "127.0.0.1:9".parse().unwrap();
-        let connection = Connection::new(address, address, &[]);
-        let ask = |key: &str| ticket(&access, &connection, key);
-
-        let first = ask(&anna);
-        assert!(!format!("{connection:?}").contains(&anna), "secrets are not shown");
-        assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
-        assert_eq!(&*ask(&bert).identity.user, "bert");
-        assert_eq!(&*ask(&anna).identity.user, "anna");
-        // Neither a part of the last key nor more than it, nor one that differs in its last letter.
-        for bad in [&anna[..anna.len() - 1], &format!("{anna}x"), &format!("{}!", &anna[..anna.len() - 1])] {
-            assert_eq!(ask(bad).identity.how, How::Refused, "{bad}");
-        }
-        assert_eq!(ask(&anna).identity.how, How::Key);
-        file.withdraw(&entry.id).unwrap();
-        file.write(&path).unwrap();
-        access.reload(&options).unwrap();
-        assert_eq!((ask(&anna).identity.how, ask(&bert).identity.how), (How::Refused, How::Key));
-        std::fs::remove_file(path).ok();
-    }
 
     #[test]
     fn what_runs_out_is_good_until_then() {

@@ -1,0 +1,104 @@
+//! Whom the credentials stand for that came over a connection last.
+//!
+//! In:    the credentials of a request, and the policy in force. Out: the ticket that the same credentials got before.
+//! Never: outlives what made them good: another policy, a key or token that ran out, new keys of a provider.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Policy, Ticket, Validity, unix_now};
+
+/// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
+/// hashed and looked up.
+#[derive(Default)]
+pub struct LastKnown(Mutex<Option<Known>>);
+
+struct Known {
+    credentials: Box<str>,
+    ticket: Arc<Ticket>,
+    validity: Validity,
+}
+
+impl LastKnown {
+    pub(super) fn find(&self, policy: &Arc<Policy>, credentials: &str) -> Option<Arc<Ticket>> {
+        let last = self.0.lock();
+        let known = last.as_ref().filter(|known| {
+            Arc::ptr_eq(&known.ticket.policy, policy)
+                && is_same(known.credentials.as_bytes(), credentials.as_bytes())
+        })?;
+        known.validity.holds(unix_now()).then(|| known.ticket.clone())
+    }
+
+    pub(super) fn keep(&self, credentials: &str, ticket: &Arc<Ticket>, validity: Validity) {
+        let known = Known { credentials: credentials.into(), ticket: ticket.clone(), validity };
+        *self.0.lock() = Some(known);
+    }
+}
+
+impl fmt::Debug for LastKnown {
+    /// Nothing of it: secrets stay out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastKnown").finish_non_exhaustive()
+    }
+}
+
+/// Looks at every byte, whatever it finds: a proxy may send requests of many clients over one connection, and how long it
+/// takes must not tell one about the other's key.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |seen, (left, right)| seen | (left ^ right)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::AUTHORIZATION;
+
+    use super::*;
+    use crate::access::identity::How;
+    use crate::access::keys::KeyFile;
+    use crate::access::settings::AccessOptions;
+    use crate::access::{Access, Caller, Recognised};
+    use crate::http::headers::Headers;
+    use crate::http::request::Connection;
+
+    /// Who asks with this key over this connection.
+    fn ticket(access: &Access, connection: &Connection, key: &str) -> Arc<Ticket> {
+        let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {key}"))]);
+        match access.recognise(connection, &headers) {
+            Ok(Recognised::Known(Caller(Some(ticket)))) => ticket,
+            _ => panic!("a key is known at once, or not at all"),
+        }
+    }
+
+    #[test]
+    fn who_was_known_on_a_connection_is_known_again_until_the_keys_change() {
+        let path = std::env::temp_dir().join(format!("leasehold-last-known-{}", std::process::id()));
+        let mut file = KeyFile::default();
+        let (anna, entry) = file.make("anna", &[], "", 0, None).unwrap();
+        let (bert, _) = file.make("bert", &[], "", 0, None).unwrap();
+        file.write(&path).unwrap();
+        let options = AccessOptions { keys: Some(path.clone()), ..AccessOptions::default() };
+        let access = Access::new(Some(Policy::new(&options, None).unwrap()), None, None);
+        let address = "127.0.0.1:9".parse().unwrap();
+        let connection = Connection::new(address, address, &[]);
+        let ask = |key: &str| ticket(&access, &connection, key);
+
+        let first = ask(&anna);
+        assert!(!format!("{connection:?}").contains(&anna), "secrets are not shown");
+        assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
+        assert_eq!(&*ask(&bert).identity.user, "bert");
+        assert_eq!(&*ask(&anna).identity.user, "anna");
+        // Neither a part of the last key nor more than it, nor one that differs in its last letter.
+        for bad in [&anna[..anna.len() - 1], &format!("{anna}x"), &format!("{}!", &anna[..anna.len() - 1])] {
+            assert_eq!(ask(bad).identity.how, How::Refused, "{bad}");
+        }
+        assert_eq!(ask(&anna).identity.how, How::Key);
+        file.withdraw(&entry.id).unwrap();
+        file.write(&path).unwrap();
+        access.reload(&options).unwrap();
+        assert_eq!((ask(&anna).identity.how, ask(&bert).identity.how), (How::Refused, How::Key));
+        std::fs::remove_file(path).ok();
+    }
+}
