@@ -421,7 +421,7 @@ impl Engine {
     /// Asks this node's table, at the table's time as far as this node knows it.
     ///
     /// It has everything that this node has acknowledged. Whether it has what others did is the business of
-    /// [`Engine::barrier`], which `http/routes.rs` passes before a request that only reads.
+    /// [`Engine::barrier`], which `dispatch.rs` passes before a request that only reads.
     pub fn read<T>(&self, question: impl FnOnce(&Table, u64) -> T) -> T {
         let table = self.shared.table.read();
         question(&table, self.clock.now_us())

@@ -1,12 +1,12 @@
 //! HTTP: connections, requests, responses. What every dialect needs and none should write twice.
 //!
-//! In:    bytes from strangers. Out: requests to the dialects (`routes.rs`), their responses back.
+//! In:    bytes from strangers. Out: requests to the dialects (`dispatch.rs`), their responses back.
 //! Never: knows about locks.
 
 pub mod aside;
 pub mod basic;
 pub mod body;
-mod cluster;
+pub mod cluster;
 pub mod delivery;
 pub mod digits;
 pub mod headers;
@@ -14,7 +14,6 @@ mod http1;
 pub mod problem;
 pub mod query;
 pub mod request;
-pub mod routes;
 pub mod server;
 pub mod time;
 pub mod tls;

@@ -1,6 +1,6 @@
 //! The listener: accepts connections, serves requests on them, stops in order.
 //!
-//! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
+//! In:    TCP connections, with TLS or without. Out: requests to `dispatch.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 use std::convert::Infallible;
@@ -30,7 +30,6 @@ use super::headers::Headers;
 use super::http1::Http1;
 use super::problem::{problem, try_again};
 use super::request::{self, Connection, Head};
-use super::routes;
 use super::tls::Tls;
 use super::trace::Trace;
 use crate::access::rate::Rates;
@@ -39,7 +38,8 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::observe::Observer;
-use crate::observe::metrics::Dialect;
+use crate::route::{Misrouted, Route};
+use crate::{dispatch, withdrawal};
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -202,6 +202,9 @@ impl Server {
         observer.metrics.started(&engine);
         let aside = Aside::here();
         let app = App { engine, config, administrators, guards, long_polls, observer, stopping, aside };
+        if app.guards.access.is_on() {
+            tokio::spawn(withdrawal::follow(app.engine.clone(), app.guards.access.clone()));
+        }
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
         // Only from the same machine can peers reach such a node.
         let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
@@ -337,7 +340,8 @@ where
         answer(&app, &connection, request)
     };
     let http1 = Http1::new(stream);
-    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
+    let over = over(&app, &connection);
+    let mut stream = http1.serve(patience, over, is_stopping, stands_back, answer).await;
     connection.delivery.close();
     tokio::select! {
         biased;
@@ -353,8 +357,10 @@ fn answer(
     connection: &Arc<Connection>,
     request: request::Request,
 ) -> impl Future<Output = Response> {
-    let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-    let answer = routes::answer(app.clone(), connection.clone(), request);
+    let route = Route::of(request.method(), request.uri().path());
+    let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
+    let trace = Trace::of(&request);
+    let answer = dispatch::answer(app.clone(), connection.clone(), request, route);
     async move {
         let mut response = answer.await;
         app.observer.metrics.answered(dialect, response.status().as_u16());
@@ -368,7 +374,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     connection.delivery.share();
-    let (stopping, peer) = (app.stopping.clone(), connection.peer);
+    let (over, peer) = (over(&app, &connection), connection.peer);
     let service = service_fn(move |mut request: Request<Incoming>| {
         name_host(&mut request);
         let (head, body) = request.into_parts();
@@ -388,7 +394,7 @@ where
     );
     let ended = tokio::select! {
         ended = &mut serving => ended,
-        () = stopped(stopping) => {
+        () = over => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -405,6 +411,26 @@ fn name_host(request: &mut Request<Incoming>) {
         && !request.headers().contains_key(HOST)
     {
         request.headers_mut().insert(HOST, host);
+    }
+}
+
+/// Waits until a connection has to end: the node stops, or the credentials that came over it last were withdrawn.
+fn over(app: &App, connection: &Arc<Connection>) -> impl Future<Output = ()> + use<> {
+    let stopping = stopped(app.stopping.clone());
+    let access = app.guards.access.is_on().then(|| (app.guards.access.changes(), connection.clone()));
+    async move {
+        let Some((mut changes, connection)) = access else { return stopping.await };
+        let withdrawn = async {
+            while !connection.last_known.is_withdrawn() {
+                if changes.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping => {}
+            () = withdrawn => {}
+        }
     }
 }
 

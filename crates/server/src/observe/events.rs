@@ -10,18 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
-use hyper::{Method, StatusCode};
 use leasehold_core::{Event, EventKind, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::hub::{Hub, Place, STREAMS_MAX};
 use crate::access::Caller;
-use crate::access::rules::Verb;
 use crate::http::body::ResponseBody;
 use crate::http::headers::Headers;
-use crate::http::problem::{method_not_allowed, problem};
+use crate::http::problem::problem;
 use crate::http::query::parameters;
 use crate::http::request::Request;
 use crate::http::server::App;
@@ -61,33 +60,27 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
-    if request.method() != Method::GET {
-        return method_not_allowed("GET");
-    }
-    if let Err(refusal) = caller.require_any(&[Verb::Read]) {
-        return refusal;
-    }
-    let wanted = match parse(request.uri().query(), request.headers()) {
-        Ok(wanted) => wanted,
-        Err(mistakes) => return json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))),
-    };
+pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Result<Response, Response> {
+    let wanted = parse(request.uri().query(), request.headers())
+        .map_err(|mistakes| json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))))?;
     let hub = &app.observer.hub;
-    let Some(membership) = hub.join() else {
+    let membership = hub.join().ok_or_else(|| {
         let detail = format!("{STREAMS_MAX} streams are open already: close some, or ask another node");
         let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", &detail);
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return response;
-    };
+        response
+    })?;
     let (pieces, body) = mpsc::channel(1);
     let mut stopping = app.stopping.clone();
     let place = wanted.after.unwrap_or_else(|| hub.newest());
     let stream = Stream { hub: hub.clone(), place, wanted, caller: caller.clone() };
+    let caller = caller.clone();
     tokio::spawn(async move {
         let _membership = membership;
         tokio::select! {
             () = stream.run(&pieces) => {}
             () = pieces.closed() => {}
+            _ = caller.superseded() => {}
             _ = stopping.wait_for(|stopping| *stopping) => {}
         }
     });
@@ -96,7 +89,7 @@ pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // nginx gathers answers unless told not to.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(response)
 }
 
 fn parse(query: Option<&str>, headers: &Headers) -> Result<Wanted, BTreeMap<String, String>> {

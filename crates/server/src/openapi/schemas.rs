@@ -222,6 +222,16 @@ fn see() -> Named {
     });
     vec![
         ("Cluster", whole(cluster)),
+        (
+            "NewNode",
+            closed(
+                &["id", "address"],
+                json!({
+                    "id": { "type": "integer", "minimum": 1 }, "address": { "type": "string" },
+                }),
+            ),
+        ),
+        ("NewLeader", closed(&["id"], json!({ "id": { "type": "integer", "minimum": 1 } }))),
         ("Resources", whole(rows)),
         ("Resource", detail),
         ("Overview", overview),

@@ -14,7 +14,6 @@ use leasehold_core::{Command, Status};
 use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
-use crate::access::rules::Verb;
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
 use crate::http::request::{Connection, Request};
@@ -33,13 +32,13 @@ struct ListQuery {
     offset: u64,
 }
 
-pub(super) async fn list(
+/// `GET /v1/claims/`
+pub async fn list(
     app: &App,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
     let page = read(app, &query, caller).await?;
     let base_url = connection.base_url(request.headers());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
 
@@ -23,27 +23,31 @@ use crate::http::{Response, empty, typed};
 /// Names looked at while the table can't be written.
 const NAMES_PER_LOOK: usize = 4096;
 
-/// `/resources`.
-pub(super) async fn resources(
+/// `GET /resources`
+pub async fn list(
     app: &App,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    if let Who::Caller(caller) = &who {
-        caller.require_any(&[if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read }])?;
-    }
-    let failed = |error| engine_problem(&error);
-    if request.method() != Method::DELETE {
-        let mut names = names(app).await.map_err(failed)?;
-        names.retain(|name| who.may(Verb::Read, name));
-        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))));
-    }
+    let who = Who::enter(app, connection, request, caller, Verb::Read, None).await?;
+    let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
+    names.retain(|name| who.may(Verb::Read, name));
+    Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))))
+}
+
+/// `DELETE /resources`
+pub async fn unlock_all(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let who = Who::enter(app, connection, request, caller, Verb::Revoke, None).await?;
     // What comes in from now on stays.
     let before = app.engine.read(|table, _| table.next_sequence());
     let reason = reason(connection, request);
-    let mut names = names(app).await.map_err(failed)?;
+    let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
     names.retain(|name| who.may(Verb::Revoke, name));
     for name in names {
         revoke(app, name, before, &reason).await?;
@@ -51,23 +55,28 @@ pub(super) async fn resources(
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// `/resources/{resource}`.
-pub(super) async fn resource(
+/// `GET /resources/<resource>`
+pub async fn locks_of(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    name: &Arc<str>,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    Who::enter(app, connection, request, caller, Verb::Read, Some(name)).await?;
+    let views = locks(app, name).await.map_err(|error| engine_problem(&error))?;
+    Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(name, &views))))
+}
+
+/// `DELETE /resources/<resource>`
+pub async fn unlock_resource(
     app: &App,
     connection: &Connection,
     request: &Request,
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    let verb = if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read };
-    if let Who::Caller(caller) = &who {
-        caller.require(verb, &name)?;
-    }
-    if request.method() != Method::DELETE {
-        let views = locks(app, &name).await.map_err(|error| engine_problem(&error))?;
-        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(&name, &views))));
-    }
+    Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
     match revoke(app, name, before, &reason(connection, request)).await? {
         0 => Err(not_found("there are no locks on this resource")),
@@ -77,21 +86,39 @@ pub(super) async fn resource(
 
 /// Whose word counts here.
 enum Who<'a> {
-    /// An administrator of the file, or everyone where nothing is checked.
+    /// A user of the administrators' file, or everyone where nothing is checked.
     Administrator,
-    /// Whoever the rules know.
+    /// A caller whom the rules know.
     Caller(&'a Caller),
 }
 
 impl<'a> Who<'a> {
-    /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-    async fn enter(app: &App, request: &Request, caller: &'a Caller) -> Result<Self, Response> {
-        let admitted = app.administrators.admit(request.headers()).await;
-        match (caller.is_checked(), &app.config.admin) {
-            (false, _) | (_, AdminAccess::Off) => admitted.map(|()| Self::Administrator),
-            (true, AdminAccess::Users(_)) if admitted.is_ok() => Ok(Self::Administrator),
-            (true, _) => Ok(Self::Caller(caller)),
+    /// Users of the file come in by it; where access control is on, everyone else by its rules: with this verb on the
+    /// resource, or, for a list, on any.
+    async fn enter(
+        app: &App,
+        connection: &Connection,
+        request: &Request,
+        caller: &'a Caller,
+        verb: Verb,
+        resource: Option<&str>,
+    ) -> Result<Self, Response> {
+        let by_file = matches!(app.config.admin, AdminAccess::Users(_)) && !caller.is_known();
+        if !caller.is_checked() || by_file || app.config.admin == AdminAccess::Off {
+            match app.administrators.admit(request.headers(), &connection.client(request.headers())).await {
+                Ok(()) => return Ok(Self::Administrator),
+                // Without Basic credentials, the rules may still let somebody in.
+                Err(refusal) if !caller.is_checked() || refusal.status() != StatusCode::UNAUTHORIZED => {
+                    return Err(refusal);
+                }
+                Err(_) => {}
+            }
         }
+        match resource {
+            Some(name) => caller.require(verb, name)?,
+            None => caller.require_any(&[verb])?,
+        }
+        Ok(Self::Caller(caller))
     }
 
     fn may(&self, verb: Verb, resource: &str) -> bool {
