@@ -118,7 +118,7 @@ fn admit(app: &App, route: &Route, caller: &Caller) -> Result<(), Response> {
         Right::Open | Right::Locks => Ok(()),
         Right::On(verbs, resource) => caller.require_one_of(verbs, resource),
         Right::Below(verbs, prefix) => caller.require_below(verbs, &prefix),
-        Right::Own(verbs) => caller.require_any(verbs),
+        Right::Own(verbs, resource) => caller.require_any(verbs, resource),
         Right::Service | Right::Members => caller.require(Verb::Admin, "*"),
     }
 }

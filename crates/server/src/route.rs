@@ -75,8 +75,8 @@ pub enum Right<'a> {
     /// One of these verbs on some resource below this prefix. The dialect checks each resource that the body names.
     Below(&'static [Verb], Cow<'static, str>),
     /// Valid credentials, or one of these verbs on some resource: the call is about the caller's own claims, and the
-    /// dialect checks those of others.
-    Own(&'static [Verb]),
+    /// dialect checks those of others. A refusal names the resource.
+    Own(&'static [Verb], &'a str),
     /// Administration of locks: a user of the administrators' file, or this verb. The dialect checks.
     Locks,
     /// The verb `admin` on `*`; without access control everybody.
@@ -247,25 +247,26 @@ impl Route {
         use Verb::{Claim, Read, Revoke};
         let typed = |verbs, kind: &str| Right::Below(verbs, format!("dss/{kind}/").into());
         match self {
-            Self::MakeClaim => Right::Below(&[Claim], "".into()),
-            Self::ListClaims | Self::Resources | Self::Overview | Self::Events => Right::Own(&[Read]),
-            Self::GetClaim(_) | Self::PatchClaim(_) | Self::PutClaim(_) => Right::Own(&[Read, Claim]),
-            Self::RenewMany => Right::Own(&[Claim]),
+            Self::MakeClaim | Self::RenewMany => Right::Own(&[Claim], "*"),
+            Self::ListClaims | Self::Resources | Self::Overview | Self::Events => Right::Own(&[Read], "*"),
+            Self::GetClaim(_) | Self::PatchClaim(_) | Self::PutClaim(_) => Right::Own(&[Read, Claim], "*"),
             Self::MakeLock(resource) | Self::MakeActiveLock(resource) => Right::On(&[Claim], resource),
-            Self::GetLock(..) | Self::DeleteLock(..) => Right::Own(&[Read]),
+            // A holder sees what is its own without the right to read.
+            Self::GetLock(resource, _) | Self::DeleteLock(resource, _) | Self::GetLease(resource) => {
+                Right::Own(&[Read], resource)
+            }
             Self::LockedResources | Self::UnlockAll | Self::LocksOf(_) | Self::UnlockResource(_) => {
                 Right::Locks
             }
-            // A holder sees its own lease without the right to read.
-            Self::GetLease(_) | Self::ListLeases(_) | Self::OtherOfLeases(_) => Right::Own(&[Read]),
+            Self::ListLeases(_) | Self::OtherOfLeases(_) => Right::Own(&[Read], "*"),
             Self::MakeLease(resource) | Self::RenewLease(resource) => Right::On(&[Claim], resource),
             Self::EndLease(resource) => Right::On(&[Claim, Revoke], resource),
             Self::OtherOfLease(resource) => Right::On(&[Read, Claim], resource),
             Self::TypedLock(kind) | Self::TypedRefresh(kind) => typed(&[Claim], kind),
             // A holder gives up its own locks also after it lost the right to take them.
-            Self::TypedUnlock(_) => Right::Own(&[Claim, Revoke]),
+            Self::TypedUnlock(_) => Right::Own(&[Claim, Revoke], "dss/*"),
             Self::TypedStatus(kind) => typed(&[Read], kind),
-            Self::TypedList(_) => Right::Own(&[Read]),
+            Self::TypedList(_) => Right::Own(&[Read], "dss/*"),
             Self::Resource(name) => Right::On(&[Read], name),
             Self::Metrics | Self::Cluster => Right::Service,
             Self::AddNode | Self::RemoveNode(_) | Self::TransferLeadership | Self::Backup => Right::Members,

@@ -81,7 +81,7 @@ fn refusals_and_changes_of_access_are_lines_too() {
         (&"ci".into(), &"key".into(), &"claim".into())
     );
     assert_eq!((&refused["status"], &refused["from"]), (&403.into(), &"127.0.0.1".into()));
-    assert_eq!(about(&file, "other", "refused")[0]["status"], 401);
+    assert_eq!(about(&file, "*", "refused")[0]["status"], 401);
     // What the table itself refuses, since it is another's, is a refusal too.
     let lease = |id| {
         guarded

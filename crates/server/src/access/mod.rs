@@ -510,11 +510,11 @@ impl Caller {
 
     /// Leave to have a list made of what the caller may see, which may be nothing; a 401 for those who gave no
     /// credentials and can't see anything without.
-    pub fn require_any(&self, verbs: &[Verb]) -> Result<(), Response> {
+    pub fn require_any(&self, verbs: &[Verb], resource: &str) -> Result<(), Response> {
         let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
         let could =
             || identity.is_known() || verbs.iter().any(|verb| policy.rules.could(identity, *verb, ""));
-        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], "*")) }
+        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], resource)) }
     }
 
     /// Tells the audit that the table said no to this caller: what it wanted is somebody else's.

@@ -116,7 +116,7 @@ impl<'a> Who<'a> {
         }
         match resource {
             Some(name) => caller.require(verb, name)?,
-            None => caller.require_any(&[verb])?,
+            None => caller.require_any(&[verb], "*")?,
         }
         Ok(Self::Caller(caller))
     }
