@@ -231,7 +231,8 @@ fn table(status: &Value) -> String {
         .map(|column| rows.iter().filter(|row| row.len() == header.len()).map(|row| row[column].len()).max())
         .map(Option::unwrap_or_default)
         .collect();
-    let mut out = format!("term {}, leader {}\n", status["term"], text(&status["leader"]));
+    let (leader, version) = (text(&status["leader"]), text(&status["table_version"]));
+    let mut out = format!("term {}, leader {leader}, table version {version}\n", status["term"]);
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
         let line = cells.collect::<Vec<_>>().join("  ");

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use leasehold_core::table::FIRST_TABLE_VERSION;
 use leasehold_core::{Batch, Command, Stamp};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,12 @@ impl Proposal {
     /// Parcels under one stamp.
     pub fn new(stamp: Stamp, parcels: Vec<Parcel>) -> Self {
         Self { stamp, parcels, bytes: KeptBytes::default() }
+    }
+
+    /// The table version that a node must know to read this.
+    pub(super) fn table_version(&self) -> u32 {
+        let commands = self.parcels.iter().flat_map(|parcel| parcel.commands.iter());
+        commands.map(Command::table_version).max().unwrap_or(FIRST_TABLE_VERSION)
     }
 
     /// What was kept.

@@ -10,7 +10,8 @@
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
 //! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
-//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
+//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `table_version.rs` lets new commands into the log once every member can read them.
 
 pub mod awaited;
 pub mod clock;
@@ -30,6 +31,7 @@ mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;
 mod status;
+pub mod table_version;
 pub mod types;
 mod upkeep;
 pub mod wal;
@@ -132,6 +134,24 @@ pub enum EngineError {
     /// It may have happened, or may yet: ask again under the same id.
     #[error("the outcome is unknown: the answer was lost")]
     Unknown,
+    // New ones come last: nodes of other versions know the others by their places.
+    /// Nothing happened: it needs a newer table version, and this member can't read it.
+    #[error("node {node} (version {version}) can't read this yet: upgrade it")]
+    MemberTooOld {
+        /// The member.
+        node: NodeId,
+        /// The release that it runs.
+        version: String,
+    },
+    /// Nothing happened: it needs a newer table version, and this member may be too old to read it.
+    #[error("this needs every node of the cluster to be upgraded, and node {node} does not answer")]
+    MemberAway {
+        /// The member.
+        node: NodeId,
+    },
+    /// Nothing happened: it needs a newer table version, which is being raised.
+    #[error("the last node was upgraded just now: try again in a moment")]
+    Upgrading,
 }
 
 impl EngineError {
@@ -205,7 +225,7 @@ impl Engine {
             Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
             None => (Secret::nobody_knows(), None, Duration::from_millis(50)),
         };
-        let door = Arc::new(Door::new(node, secret, tls));
+        let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
         let peers = Arc::new(Peers::new(door.clone()));
         let thread = EngineThread::start()?;
         let network = PeerNetwork(peers.clone());
@@ -290,6 +310,7 @@ impl Engine {
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
             self.thread.spawn(upkeep::take_back(self.clone())),
+            self.thread.spawn(table_version::raise(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -330,10 +351,9 @@ impl Engine {
             }
             outside::sleep(Duration::from_millis(2)).await;
         }
-        if let Err(error) = self.configure().await {
-            return Err(StartError::Raft(error.to_string()));
-        }
-        Ok(())
+        let fatal = |error: EngineError| StartError::Raft(error.to_string());
+        self.raise_table_version().await.map_err(fatal)?;
+        self.configure().await.map_err(fatal)
     }
 
     /// The settings of the leader hold for the table.

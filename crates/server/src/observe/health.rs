@@ -34,7 +34,8 @@ pub fn ready(app: &App, request: &Request) -> Response {
 pub fn version() -> Response {
     let body = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "snapshot_format": leasehold_core::table::SNAPSHOT_FORMAT,
+        "table_version": leasehold_core::table::NEWEST_TABLE_VERSION,
+        "snapshot_format": leasehold_core::table::NEWEST_TABLE_VERSION,
         "os": std::env::consts::OS,
         "arch": std::env::consts::ARCH,
     });

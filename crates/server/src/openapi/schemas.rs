@@ -214,11 +214,12 @@ fn see() -> Named {
         json!({
             "id": { "type": "integer" }, "address": { "type": "string" }, "role": { "type": "string" },
             "log": nullable("integer"), "lag": nullable("integer"), "last_contact_ms": nullable("integer"), "url": nullable("string"),
+            "version": nullable("string"), "reads_table_version": nullable("integer"),
         }),
     );
     let cluster = json!({
         "node": { "type": "integer" }, "leader": nullable("integer"), "term": { "type": "integer" },
-        "nodes": { "type": "array", "items": node },
+        "table_version": { "type": "integer" }, "nodes": { "type": "array", "items": node },
     });
     vec![
         ("Cluster", whole(cluster)),

@@ -19,6 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::wire::Stream;
 use super::{Lane, handshake};
+use crate::engine::table_version::TableVersions;
 use crate::engine::types::NodeId;
 
 /// How long it may take until both ends know each other.
@@ -119,11 +120,17 @@ pub(in crate::engine) struct Door {
     pub(super) node: NodeId,
     pub(super) secret: Secret,
     pub(super) tls: Option<PeerTls>,
+    pub(super) versions: Arc<TableVersions>,
 }
 
 impl Door {
-    pub(in crate::engine) fn new(node: NodeId, secret: Secret, tls: Option<PeerTls>) -> Self {
-        Self { node, secret, tls }
+    pub(in crate::engine) fn new(
+        node: NodeId,
+        secret: Secret,
+        tls: Option<PeerTls>,
+        versions: Arc<TableVersions>,
+    ) -> Self {
+        Self { node, secret, tls, versions }
     }
 
     /// Calls a peer. With `expected`, whoever else answers at that address is not talked to.
@@ -145,7 +152,7 @@ impl Door {
                     Box::new(BufReader::new(tls.connector.connect(name, tcp).await?))
                 }
             };
-            let node = handshake::call(&mut stream, &self.secret, self.node, lane).await?;
+            let node = handshake::call(&mut stream, &self.secret, &self.versions, self.node, lane).await?;
             match expected {
                 Some(expected) if expected != node => {
                     Err(io::Error::other(format!("node {node} answers there, not node {expected}")))
@@ -164,7 +171,8 @@ impl Door {
                 None => Box::new(BufReader::new(tcp)),
                 Some(tls) => Box::new(BufReader::new(tls.acceptor.accept(tcp).await?)),
             };
-            let (node, lane) = handshake::answer(&mut stream, &self.secret, self.node).await?;
+            let (node, lane) =
+                handshake::answer(&mut stream, &self.secret, &self.versions, self.node).await?;
             Ok((stream, node, lane))
         };
         tokio::time::timeout(HANDSHAKE_MAX, answer).await?

@@ -15,7 +15,7 @@ use sha2::Sha256;
 use super::Lane;
 use super::connect::Secret;
 use super::wire::{Stream, receive, send};
-use crate::engine::log_store::ENTRY_FORMAT;
+use crate::engine::table_version::{ENTRY_FORMAT_NEWEST, TableVersions};
 use crate::engine::types::NodeId;
 
 /// The versions of this protocol that this binary speaks.
@@ -32,7 +32,7 @@ struct Greeting {
     magic: [u8; 8],
     /// The oldest and the newest version of the protocol it speaks.
     versions: (u16, u16),
-    /// The newest format of log entries it reads, and the one it writes.
+    /// The newest format of log entries it reads, and the newest one it writes: that of its table's version.
     entry_formats: (u8, u8),
     node: NodeId,
     /// Random, so that no proof is of use a second time.
@@ -54,9 +54,9 @@ enum Verdict {
 }
 
 impl Greeting {
-    fn new(node: NodeId) -> Self {
+    fn new(node: NodeId, written_format: u8) -> Self {
         let versions = (*VERSIONS.start(), *VERSIONS.end());
-        let entry_formats = (ENTRY_FORMAT, ENTRY_FORMAT);
+        let entry_formats = (ENTRY_FORMAT_NEWEST, written_format);
         Self { magic: MAGIC, versions, entry_formats, node, nonce: rand::random() }
     }
 
@@ -72,17 +72,15 @@ impl Greeting {
                 other.node, other.versions, self.node, self.versions
             ));
         }
-        if self.entry_formats.1 > other.entry_formats.0 || other.entry_formats.1 > self.entry_formats.0 {
-            return refuse(format!(
-                "node {} reads log entries up to format {} and writes {}, node {} up to {} and {}: upgrade one version \
-                 at a time",
-                other.node,
-                other.entry_formats.0,
-                other.entry_formats.1,
-                self.node,
-                self.entry_formats.0,
-                self.entry_formats.1
-            ));
+        for (writer, reader) in [(self, other), (other, self)] {
+            let (written, read) = (writer.entry_formats.1, reader.entry_formats.0);
+            if written > read {
+                return refuse(format!(
+                    "node {} is too old: it reads log entries up to format {read}, and node {} writes format {written}: \
+                     upgrade node {}",
+                    reader.node, writer.node, reader.node
+                ));
+            }
         }
         Ok(())
     }
@@ -92,23 +90,32 @@ impl Greeting {
 pub(super) async fn call(
     stream: &mut Stream,
     secret: &Secret,
+    table_versions: &TableVersions,
     node: NodeId,
     lane: Lane,
 ) -> io::Result<NodeId> {
-    let ours = Greeting::new(node);
+    let ours = Greeting::new(node, table_versions.written_format());
     send(stream, &ours).await?;
     let (theirs, proof): (Greeting, Proof) = receive(stream, GREETING_MAX).await?;
     ours.check(&theirs)?;
     secret.check(b"answers", &ours, &theirs, &proof)?;
     send(stream, &Purpose { proof: secret.prove(b"calls", &ours, &theirs)?, lane }).await?;
     match receive(stream, GREETING_MAX).await? {
-        Verdict::Welcome => Ok(theirs.node),
+        Verdict::Welcome => {
+            table_versions.note_peer(theirs.node, theirs.entry_formats.0);
+            Ok(theirs.node)
+        }
         Verdict::No(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
     }
 }
 
 /// Whoever is called. Tells who called, and what for.
-pub(super) async fn answer(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<(NodeId, Lane)> {
+pub(super) async fn answer(
+    stream: &mut Stream,
+    secret: &Secret,
+    table_versions: &TableVersions,
+    node: NodeId,
+) -> io::Result<(NodeId, Lane)> {
     let theirs: Greeting = receive(stream, GREETING_MAX).await?;
     if theirs.magic != MAGIC {
         return Err(io::Error::new(
@@ -116,12 +123,17 @@ pub(super) async fn answer(stream: &mut Stream, secret: &Secret, node: NodeId) -
             "what came is no greeting of a Leasehold node",
         ));
     }
-    let ours = Greeting::new(node);
+    let ours = Greeting::new(node, table_versions.written_format());
     send(stream, &(&ours, secret.prove(b"answers", &theirs, &ours)?)).await?;
-    let purpose: Purpose = receive(stream, GREETING_MAX).await?;
+    let purpose: Purpose = match receive(stream, GREETING_MAX).await {
+        Ok(purpose) => purpose,
+        // A caller that is too old, or too new, sees that first and hangs up: the log here says so too.
+        Err(gone) => return Err(ours.check(&theirs).err().unwrap_or(gone)),
+    };
     let checked = secret.check(b"calls", &theirs, &ours, &purpose.proof).and_then(|()| ours.check(&theirs));
     match checked {
         Ok(()) => {
+            table_versions.note_peer(theirs.node, theirs.entry_formats.0);
             send(stream, &Verdict::Welcome).await?;
             Ok((theirs.node, purpose.lane))
         }
@@ -155,28 +167,73 @@ impl Secret {
 mod tests {
     use super::*;
 
+    /// A greeting of this build, whose table is of the first version.
+    fn greeting(node: NodeId) -> Greeting {
+        Greeting::new(node, TableVersions::default().written_format())
+    }
+
     #[test]
     fn a_node_refuses_one_that_could_not_read_its_entries() {
-        let ours = Greeting::new(1);
-        assert!(ours.check(&Greeting::new(2)).is_ok());
-        let newer = Greeting { entry_formats: (9, 9), ..Greeting::new(2) };
-        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade one version at a time"));
-        assert!(newer.check(&ours).is_err());
-        let reads_both = Greeting { entry_formats: (9, ENTRY_FORMAT), ..Greeting::new(2) };
+        let ours = greeting(1);
+        assert!(ours.check(&greeting(2)).is_ok());
+        let newer = Greeting { entry_formats: (9, 9), ..greeting(2) };
+        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade node 1"));
+        assert!(newer.check(&ours).unwrap_err().to_string().contains("upgrade node 1"));
+        let reads_both = Greeting { entry_formats: (9, ours.entry_formats.1), ..greeting(2) };
         assert!(ours.check(&reads_both).is_ok());
-        let other = Greeting { versions: (7, 8), ..Greeting::new(2) };
+        let other = Greeting { versions: (7, 8), ..greeting(2) };
         assert!(ours.check(&other).is_err());
     }
 
     #[test]
+    fn release_0_1_0_is_a_peer_until_the_table_version_is_raised() {
+        let versions = TableVersions::default();
+        let old = Greeting { entry_formats: (2, 2), ..greeting(3) };
+        assert!(Greeting::new(1, versions.written_format()).check(&old).is_ok());
+        versions.set(2);
+        let raised = Greeting::new(1, versions.written_format());
+        assert_eq!(raised.entry_formats, (3, 3));
+        let refusal = raised.check(&old).unwrap_err().to_string();
+        assert!(refusal.contains("node 3 is too old") && refusal.contains("upgrade node 3"), "{refusal}");
+    }
+
+    /// As `tests/golden/0.1.0/messages.txt` has them.
+    #[test]
+    fn greetings_stay_what_release_0_1_0_sends() {
+        let released = crate::engine::peer::golden::released();
+        let greeting = Greeting { nonce: [7; 32], ..greeting(2) };
+        let greeting = Greeting { entry_formats: (2, greeting.entry_formats.1), ..greeting };
+        let purpose = Purpose { proof: [9; 32], lane: Lane::Append };
+        let written = [
+            ("greeting", postcard::to_stdvec(&greeting)),
+            ("greeted", postcard::to_stdvec(&(&greeting, [8_u8; 32]))),
+            ("purpose", postcard::to_stdvec(&purpose)),
+            ("welcome", postcard::to_stdvec(&Verdict::Welcome)),
+            ("turned_away", postcard::to_stdvec(&Verdict::No("no".into()))),
+        ];
+        for (name, written) in written {
+            assert_eq!(written.unwrap(), released[name], "{name}");
+        }
+        let came: Greeting = postcard::from_bytes(&released["greeting"]).unwrap();
+        assert!(Greeting::new(1, TableVersions::default().written_format()).check(&came).is_ok());
+        let (came, _): (Greeting, Proof) = postcard::from_bytes(&released["greeted"]).unwrap();
+        assert_eq!((came.node, came.entry_formats), (2, (2, 2)));
+        assert_eq!(postcard::from_bytes::<Purpose>(&released["purpose"]).unwrap().lane, Lane::Append);
+        assert!(matches!(postcard::from_bytes(&released["welcome"]), Ok(Verdict::Welcome)));
+        assert!(
+            matches!(postcard::from_bytes(&released["turned_away"]), Ok(Verdict::No(why)) if why == "no")
+        );
+    }
+
+    #[test]
     fn proofs_are_for_one_role_one_pair_and_one_secret() {
-        let (one, two) = (Greeting::new(1), Greeting::new(2));
+        let (one, two) = (greeting(1), greeting(2));
         let secret = Secret::new("a secret of the tests").unwrap();
         let proof = secret.prove(b"calls", &one, &two).unwrap();
         assert!(secret.check(b"calls", &one, &two, &proof).is_ok());
         assert!(secret.check(b"answers", &one, &two, &proof).is_err());
         assert!(secret.check(b"calls", &two, &one, &proof).is_err());
-        assert!(secret.check(b"calls", &one, &Greeting::new(2), &proof).is_err());
+        assert!(secret.check(b"calls", &one, &greeting(2), &proof).is_err());
         assert!(Secret::new("another secret of them").unwrap().check(b"calls", &one, &two, &proof).is_err());
     }
 }

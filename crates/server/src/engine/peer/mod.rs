@@ -12,6 +12,8 @@
 //! - `serve.rs`      the other end of all of these
 
 mod connect;
+#[cfg(test)]
+mod golden;
 mod handshake;
 mod link;
 mod replicate;
