@@ -23,6 +23,7 @@ use leasehold_core::{
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
@@ -135,7 +136,7 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
-    app.note_from(new.id, owner, client);
+    let noted = app.note_from(new.id, owner, client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
         Some(wait) => match app.long_poll() {
@@ -143,6 +144,9 @@ async fn post(
             Err(refusal) => return refusal,
         },
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
     match outcome {
         Ok(Outcome::Granted(view) | Outcome::Queued(view)) => created(&view, &base_url),
         // A retried request is its client looking at the claim.
@@ -259,9 +263,10 @@ async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, 
         Err(refusal) => return refusal,
     };
     let Asked { base_url, owner, client, wait } = asked;
-    if let Patch::Finish(_) = patch {
-        app.note_from(id, owner, client);
-    }
+    let noted = match patch {
+        Patch::Finish(ending) => app.note_end(id, ending, None, owner, client),
+        _ => Noted::default(),
+    };
     let outcome = match (&patch, wait) {
         (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll() {
             Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait)).await,
@@ -269,6 +274,9 @@ async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, 
         },
         _ => app.engine.submit(command(id, &patch, reason)).await,
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
     match outcome {
         Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
         Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),

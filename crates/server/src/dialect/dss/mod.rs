@@ -22,6 +22,7 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
@@ -70,7 +71,8 @@ async fn call_of(
     if !TYPES.contains(&kind) {
         return Err(render::invalid(&format!("there is no type '{kind}'; there are {}", TYPES.join(", "))));
     }
-    let ask = |caller| {
+    let mut noted = Vec::new();
+    let mut ask = |caller| {
         let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
         ask.owner = ask.owner.map(|owner| who.owner_named(owner));
         ask.reason = reason(&head.headers);
@@ -81,7 +83,7 @@ async fn call_of(
         if who.is_checked() {
             admit(app, verb, &ask, who)?;
         }
-        note(app, connection, &head.headers, kind, verb, &ask, who);
+        noted = note(app, connection, &head.headers, kind, verb, &ask, who);
         Ok::<_, Response>(ask)
     };
     let answer = match verb {
@@ -95,6 +97,9 @@ async fn call_of(
             list(app, kind, &ask, who).await
         }
     };
+    if answer.is_ok() {
+        noted.into_iter().for_each(Noted::settled);
+    }
     // The table's own word for what is somebody else's.
     if let Ok(response) = &answer
         && response.status() == StatusCode::FORBIDDEN
@@ -129,18 +134,29 @@ fn note(
     verb: &str,
     ask: &Ask,
     who: &Access,
-) {
-    let claims: Vec<ClaimId> = match verb {
-        _ if app.guards.audit.is_none() => return,
-        "lock" if ask.call.is_some() => ask.claim_ids(kind),
-        "unlock" => app.engine.read(|table, now_us| {
-            let holders = ask.resources.iter().flatten();
-            let holders = holders.filter_map(|resource| table.holder_view(resource, now_us));
-            holders.map(|view| view.claim.id).collect()
-        }),
-        _ => return,
+) -> Vec<Noted> {
+    let (by, from) = match app.guards.audit {
+        Some(_) => (who.owner(connection, headers), connection.client(headers)),
+        None => return Vec::new(),
     };
-    claims.into_iter().for_each(|claim| app.note(claim, who, connection, headers));
+    match verb {
+        "lock" if ask.call.is_some() => {
+            let claims = ask.claim_ids(kind).into_iter();
+            claims.map(|claim| app.note_from(claim, by.clone(), from.clone())).collect()
+        }
+        "unlock" => {
+            let ending = if ask.force { Ending::Revoked } else { Ending::Released };
+            let only_of = ask.owner.as_ref().filter(|_| !ask.force);
+            let holders: Vec<ClaimId> = app.engine.read(|table, now_us| {
+                let holders = ask.resources.iter().flatten();
+                let holders = holders.filter_map(|resource| table.holder_view(resource, now_us));
+                holders.map(|view| view.claim.id).collect()
+            });
+            let note = |claim| app.note_end(claim, ending, only_of, by.clone(), from.clone());
+            holders.into_iter().map(note).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// All of them or none, in one step of the table.

@@ -1,0 +1,1 @@
+//! The peer port under attack.
