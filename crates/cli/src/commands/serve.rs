@@ -263,7 +263,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;
     if let Some(audit) = &guards.audit {
-        audit.go_live();
+        audit.go_live(&engine);
     }
     let listen = config.listen;
     // Who waited in a blocking request of the last process is gone with its connection.

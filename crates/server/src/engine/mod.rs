@@ -329,6 +329,8 @@ impl Engine {
                     std::io::Error::new(error.kind(), why)
                 })?;
                 listener.set_nonblocking(true)?;
+                let secret = cluster.secret.clone();
+                outside::blocking(move || secret.prepare()).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
                     match TcpListener::from_std(listener) {

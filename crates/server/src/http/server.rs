@@ -15,7 +15,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use leasehold_core::ClaimId;
+use leasehold_core::{ClaimId, Ending};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,7 +34,7 @@ use super::tls::Tls;
 use super::trace::Trace;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
-use crate::audit::Audit;
+use crate::audit::{Audit, Noted};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::observe::Observer;
@@ -129,18 +129,33 @@ pub struct App {
 }
 
 impl App {
-    /// Tells the audit who asks for the next change of this claim.
-    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) {
-        if self.guards.audit.is_some() {
-            self.note_from(claim, caller.owner(connection, headers), connection.client(headers));
+    /// Tells the audit who asks for this claim to be made. Call `settled` when the table has answered.
+    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) -> Noted {
+        match &self.guards.audit {
+            Some(audit) => audit.note(claim, caller.owner(connection, headers), connection.client(headers)),
+            None => Noted::default(),
         }
     }
 
     /// The same where owner and address are known.
-    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) {
-        if let Some(audit) = &self.guards.audit {
-            audit.note(claim, owner, client);
-        }
+    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| audit.note(claim, owner, client))
+    }
+
+    /// Tells the audit who asks for this claim to end in this way; `only_of` is the command's guard.
+    pub fn note_end(
+        &self,
+        claim: ClaimId,
+        ending: Ending,
+        only_of: Option<&Arc<str>>,
+        owner: Arc<str>,
+        client: Arc<str>,
+    ) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| {
+            audit.note_end(claim, ending, only_of.cloned(), owner, client)
+        })
     }
 
     /// A place for a request that may stand open for long.

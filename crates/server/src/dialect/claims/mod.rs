@@ -24,6 +24,7 @@ pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::dispatch::{Answer, at_once};
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
@@ -129,7 +130,7 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
-    app.note_from(new.id, owner, client);
+    let noted = app.note_from(new.id, owner, client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
         Some(wait) => match app.long_poll() {
@@ -137,6 +138,9 @@ async fn post(
             Err(refusal) => return refusal,
         },
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
     if let Some(refusal) = withdrawn(wait, &caller) {
         return refusal;
     }
@@ -267,9 +271,10 @@ async fn make_change(
         Err(refusal) => return refusal,
     };
     let Asked { base_url, owner, client, wait } = asked;
-    if let Patch::Finish(_) = patch {
-        app.note_from(id, owner, client);
-    }
+    let noted = match patch {
+        Patch::Finish(ending) => app.note_end(id, ending, None, owner, client),
+        _ => Noted::default(),
+    };
     let outcome = match (&patch, wait) {
         (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll() {
             Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait, &caller)).await,
@@ -277,6 +282,9 @@ async fn make_change(
         },
         _ => app.engine.submit(command(id, &patch, reason)).await,
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
     if let Some(refusal) = withdrawn(wait, &caller) {
         return refusal;
     }

@@ -22,6 +22,7 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
@@ -100,12 +101,17 @@ pub async fn lock(
 ) -> Result<Response, Response> {
     let (headers, mut ask) = read(app, request, kind, Caller::Needed, who).await?;
     require(&ask, Verb::Claim, who)?;
+    let mut noted = Vec::new();
     if app.guards.audit.is_some() {
         // The audit must know the claims before they are made.
         ask.call.get_or_insert_with(|| format!("{:032x}", crate::outside::random::<u128>()));
-        ask.claim_ids(kind).into_iter().for_each(|claim| app.note(claim, who, connection, &headers));
+        let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
+        let claims = ask.claim_ids(kind).into_iter();
+        noted.extend(claims.map(|claim| app.note_from(claim, by.clone(), from.clone())));
     }
-    lock_all(app, kind, &ask, who).await
+    let answer = lock_all(app, kind, &ask, who).await?;
+    noted.into_iter().for_each(Noted::settled);
+    Ok(answer)
 }
 
 /// `POST /v1/dss/<type>/refresh`
@@ -139,7 +145,8 @@ pub async fn unlock(
     who: &Access,
 ) -> Result<Response, Response> {
     let (headers, ask) = read(app, request, kind, Caller::Needed, who).await?;
-    let note = |claim| app.note(claim, who, connection, &headers);
+    let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
+    let note = |claim, ending| app.note_end(claim, ending, None, by.clone(), from.clone());
     let fates = unlock::unlock(app, &ask, who, note).await?;
     Ok(answer(kind, &ask, fates, None, who))
 }

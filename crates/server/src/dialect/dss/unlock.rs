@@ -15,6 +15,7 @@ use super::render::{Errno, Fate};
 use super::{settled, too_long};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::server::App;
@@ -29,9 +30,13 @@ fn finish(claim: ClaimId, ask: &Ask, place: usize) -> Command {
         Some(call) => Some(call_reason(ask, call, place)),
         None => ask.reason.clone().or_else(|| ask.force.then(by_force)),
     };
-    let ending = if ask.force { Ending::Revoked } else { Ending::Released };
     let guard = Guard { owner: ask.owner.clone().filter(|_| !ask.force), version: None };
-    Command::Finish { target: Target::Claim(claim), guard, ending, reason, purge_data: false }
+    Command::Finish { target: Target::Claim(claim), guard, ending: ending(ask), reason, purge_data: false }
+}
+
+/// Who unlocks by force takes the lock away from its holder.
+fn ending(ask: &Ask) -> Ending {
+    if ask.force { Ending::Revoked } else { Ending::Released }
 }
 
 /// Unlocks as many as possible, each once for this call. `note` tells the audit which claims are about to end.
@@ -39,7 +44,7 @@ pub(super) async fn unlock(
     app: &App,
     ask: &Ask,
     who: &Access,
-    note: impl Fn(ClaimId),
+    note: impl Fn(ClaimId, Ending) -> Noted,
 ) -> Result<Vec<Fate>, Response> {
     let failed = |error: EngineError| engine_problem(&error);
     let mut fates: Vec<Option<Fate>> =
@@ -72,9 +77,10 @@ pub(super) async fn unlock(
         for (place, view) in others {
             fates[place] = Some(Fate::failed(Errno::Eacces, Some(view)));
         }
-        to_end.iter().for_each(|(_, view)| note(view.claim.id));
+        let noted: Vec<Noted> = to_end.iter().map(|(_, view)| note(view.claim.id, ending(ask))).collect();
         let commands = to_end.iter().map(|(place, view)| finish(view.claim.id, ask, *place)).collect();
         let outcomes = app.engine.submit_many(commands).await.map_err(failed)?;
+        noted.into_iter().for_each(Noted::settled);
         for ((place, _), outcome) in to_end.into_iter().zip(outcomes) {
             fates[place] = ended(outcome, ask, place);
         }

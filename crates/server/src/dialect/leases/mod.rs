@@ -29,6 +29,7 @@ use self::parse::{Format, bad};
 use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::http::headers::Headers;
 use crate::http::problem::problem;
 use crate::http::request::{Connection, Request, read_body, reason};
@@ -220,15 +221,17 @@ impl Asked<'_> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         let draft = self.command(&head.method, &head.headers)?;
-        self.note(&draft, &head.headers);
         let body = match head.method {
             Method::DELETE => None,
             _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX, self.who).await?),
         };
         let body = body.filter(|body| !body.is_empty());
         let data = body.map(|bytes| Data { format: DataFormat::Bytes, bytes: bytes.as_ref().into() });
+        let noted = self.note(&draft, &head.headers);
         let outcome = self.app.engine.submit(with_data(draft, data)).await;
-        match outcome.map_err(|error| render::unanswered(&error))? {
+        let outcome = outcome.map_err(|error| render::unanswered(&error))?;
+        noted.settled();
+        match outcome {
             Outcome::Granted(view) => Ok(self.answer(StatusCode::CREATED, Some(*view), "acquired").await),
             Outcome::Renewed(view) => Ok(self.answer(StatusCode::ACCEPTED, Some(*view), "renewed").await),
             Outcome::Finished(view) => {
@@ -242,18 +245,17 @@ impl Asked<'_> {
     }
 
     /// Tells the audit who asks.
-    fn note(&self, draft: &Command, headers: &Headers) {
-        let claim = match draft {
-            _ if self.app.guards.audit.is_none() => None,
-            Command::Claim(new) => Some(new.id),
-            Command::Finish { .. } => {
+    fn note(&self, draft: &Command, headers: &Headers) -> Noted {
+        match draft {
+            _ if self.app.guards.audit.is_none() => Noted::default(),
+            Command::Claim(new) => self.app.note(new.id, self.who, self.connection, headers),
+            Command::Finish { ending, guard, .. } => {
                 let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
-                holder.map(|view| view.claim.id)
+                let Some(holder) = holder else { return Noted::default() };
+                let (by, from) = (self.who.owner(self.connection, headers), self.connection.client(headers));
+                self.app.note_end(holder.claim.id, *ending, guard.owner.as_ref(), by, from)
             }
-            _ => None,
-        };
-        if let Some(claim) = claim {
-            self.app.note(claim, self.who, self.connection, headers);
+            _ => Noted::default(),
         }
     }
 

@@ -24,6 +24,7 @@ pub use self::parse::is_name;
 pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::http::headers::Headers;
 use crate::http::problem::{engine_problem, not_found, problem, try_again};
 use crate::http::request::{Connection, Request, read_body, reason};
@@ -44,33 +45,41 @@ pub async fn make(
     caller: &Caller,
 ) -> Result<Response, Response> {
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
-    let (url, new) = Box::pin(read(app, connection, request, resource, caller)).await?;
+    let (url, new, noted) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
         OnBusy::QueueFor { .. } => Some(app.long_poll()?),
         _ => None,
     };
     match wait::acquire(app, connection, new, caller).await {
-        Ok(view) => Ok(created(&view, &url)),
-        Err(refusal) => Err(refusal.into_response()),
+        Ok(view) => {
+            noted.settled();
+            Ok(created(&view, &url))
+        }
+        Err(refusal) => {
+            if !matches!(refusal, wait::NotAcquired::Failed(_)) {
+                noted.settled();
+            }
+            Err(refusal.into_response())
+        }
     }
 }
 
-/// The claim that a POST asks for, and what its lock's URL will start with.
+/// The claim that a POST asks for, what its lock's URL will start with, and the audit's note of it.
 async fn read(
     app: &App,
     connection: &Connection,
     request: Request,
     resource: Arc<str>,
     caller: &Caller,
-) -> Result<(Box<str>, NewClaim), Response> {
+) -> Result<(Box<str>, NewClaim, Noted), Response> {
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX, caller).await?;
     let wanted = parse::wanted(&body)?;
     let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
     let owner = caller.owner(connection, &head.headers);
     let new = wanted.into_claim(app.engine.passing_claim_id(), resource, owner);
-    app.note(new.id, caller, connection, &head.headers);
-    Ok((url.into(), new))
+    let noted = app.note(new.id, caller, connection, &head.headers);
+    Ok((url.into(), new, noted))
 }
 
 /// 201, an empty body, and where the lock is.
@@ -107,7 +116,6 @@ pub async fn delete(
     if !caller.may_change(resource, &view.claim.owner) {
         return Err(caller.refuse(Verb::Revoke, resource));
     }
-    app.note(view.claim.id, caller, connection, headers);
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.
     let (ending, reason) = match view.claim.status {
@@ -120,8 +128,12 @@ pub async fn delete(
         ),
     };
     let target = Target::Claim(view.claim.id);
+    let (by, from) = (caller.owner(connection, headers), connection.client(headers));
+    let noted = app.note_end(view.claim.id, ending, None, by, from);
     let finish = Command::Finish { target, guard: Guard::default(), ending, reason, purge_data: false };
-    match app.engine.submit(finish).await.map_err(|error| engine_problem(&error))? {
+    let outcome = app.engine.submit(finish).await.map_err(|error| engine_problem(&error))?;
+    noted.settled();
+    match outcome {
         Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Outcome::Rejected(Rejection::Final(_) | Rejection::Unknown(_)) => Err(no_lock()),
         other => Err(unexpected(&other)),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::lobby::Lobby;
+use super::old_nodes::OldNodes;
+use super::secret::Secret;
 use super::wire::Stream;
 use super::{Lane, handshake};
 use crate::engine::table_version::TableVersions;
@@ -24,42 +28,6 @@ use crate::engine::types::NodeId;
 
 /// How long it may take until both ends know each other.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
-/// A shorter secret could be guessed from one overheard greeting.
-const SECRET_LEN_MIN: usize = 16;
-
-/// What all nodes of a cluster know and nobody else.
-#[derive(Clone)]
-pub struct Secret(Arc<[u8]>);
-
-impl Secret {
-    /// A secret of at least 16 characters.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.len() < SECRET_LEN_MIN {
-            return Err(format!(
-                "the cluster secret has {} characters and needs at least {SECRET_LEN_MIN}: make one with \
-                 `openssl rand -hex 32`",
-                text.len()
-            ));
-        }
-        Ok(Self(text.as_bytes().into()))
-    }
-
-    /// One that keeps everybody out, for a node that is alone.
-    pub(in crate::engine) fn nobody_knows() -> Self {
-        Self(Arc::new(rand::random::<[u8; 32]>()))
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
 
 /// Certificates for connections between nodes: each end shows one, each end checks the other's.
 #[derive(Clone)]
@@ -121,6 +89,9 @@ pub(in crate::engine) struct Door {
     pub(super) secret: Secret,
     pub(super) tls: Option<PeerTls>,
     pub(super) versions: Arc<TableVersions>,
+    pub(super) lobby: Arc<Lobby>,
+    /// Nodes that speak version 1 of the handshake alone.
+    old_nodes: OldNodes,
 }
 
 impl Door {
@@ -130,7 +101,30 @@ impl Door {
         tls: Option<PeerTls>,
         versions: Arc<TableVersions>,
     ) -> Self {
-        Self { node, secret, tls, versions }
+        let (lobby, old_nodes) = Default::default();
+        Self { node, secret, tls, versions, lobby, old_nodes }
+    }
+
+    /// Node `id` is at this address.
+    pub(super) fn know(&self, id: NodeId, address: &str) {
+        self.old_nodes.know(id, address);
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            self.lobby.know(address.ip());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn note_version(&self, node: NodeId, version: u16) {
+        self.old_nodes.proved(node, version);
+    }
+
+    /// Whether this node may prove itself to a caller that has proved nothing, as version 1 wants it: only if the caller
+    /// says that it is a node which this node has called itself and found to speak nothing newer.
+    pub(super) async fn answers_version_1(&self, caller: NodeId) -> bool {
+        if let Some(address) = self.old_nodes.to_probe(caller) {
+            self.call(&address, Some(caller), Lane::Ask).await.ok();
+        }
+        self.old_nodes.contains(caller)
     }
 
     /// Calls a peer. With `expected`, whoever else answers at that address is not talked to.
@@ -152,7 +146,8 @@ impl Door {
                     Box::new(BufReader::new(tls.connector.connect(name, tcp).await?))
                 }
             };
-            let node = handshake::call(&mut stream, &self.secret, &self.versions, self.node, lane).await?;
+            let (node, version) = handshake::call(&mut stream, self, lane).await?;
+            self.old_nodes.proved(node, version);
             match expected {
                 Some(expected) if expected != node => {
                     Err(io::Error::other(format!("node {node} answers there, not node {expected}")))
@@ -171,8 +166,8 @@ impl Door {
                 None => Box::new(BufReader::new(tcp)),
                 Some(tls) => Box::new(BufReader::new(tls.acceptor.accept(tcp).await?)),
             };
-            let (node, lane) =
-                handshake::answer(&mut stream, &self.secret, &self.versions, self.node).await?;
+            let (node, lane, version) = handshake::answer(&mut stream, self).await?;
+            self.old_nodes.proved(node, version);
             Ok((stream, node, lane))
         };
         tokio::time::timeout(HANDSHAKE_MAX, answer).await?

@@ -6,6 +6,9 @@
 //!
 //! - `wire.rs`       frames on a stream
 //! - `handshake.rs`  who are you, do we speak the same version, do we share a secret
+//! - `secret.rs`     what all nodes know
+//! - `lobby.rs`      where callers wait who have proved nothing yet
+//! - `old_nodes.rs`  which nodes are of version 0.1.0 still
 //! - `connect.rs`    makes a connection for one purpose (its [`Lane`])
 //! - `link.rs`       questions and answers over one connection, many at a time
 //! - `replicate.rs`  openraft's network: entries, votes and snapshots to a peer
@@ -16,7 +19,10 @@ mod connect;
 mod golden;
 mod handshake;
 mod link;
+mod lobby;
+mod old_nodes;
 mod replicate;
+mod secret;
 mod serve;
 #[cfg(feature = "sim")]
 pub(in crate::engine) mod simulated;
@@ -37,10 +43,11 @@ use super::types::{NodeId, TypeConfig};
 use crate::engine::membership::Change;
 
 pub(super) use self::connect::Door;
-pub use self::connect::{PeerTls, Secret};
+pub use self::connect::PeerTls;
 use self::link::Link;
 #[cfg(not(feature = "sim"))]
 pub(super) use self::replicate::PeerNetwork;
+pub use self::secret::Secret;
 pub(super) use self::serve::PeerServer;
 #[cfg(feature = "sim")]
 pub(super) use self::simulated::PeerNetwork;
@@ -181,6 +188,7 @@ impl Peers {
         match links.get(&id) {
             Some(link) if link.address() == address => link.clone(),
             _ => {
+                self.door.know(id, address);
                 let link = Arc::new(Link::new(self.door.clone(), Some(id), address));
                 links.insert(id, link.clone());
                 link

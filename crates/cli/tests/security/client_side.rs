@@ -1,0 +1,1 @@
+//! What a hostile server or a curious neighbour can do to clients.

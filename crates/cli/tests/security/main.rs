@@ -1,0 +1,17 @@
+//! Attacks, played over real sockets against real processes: each one worked once.
+//!
+//! In:    strangers, users with few rights, rivals. Out: what they can't do any more.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../access/support.rs"]
+#[allow(dead_code, reason = "the tests of access control use more of it")]
+mod support;
+#[path = "../common/trio.rs"]
+mod trio;
+
+mod audit;
+mod client_side;
+mod peer_port;
