@@ -8,15 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{ClaimId, Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::EngineError;
-use super::entry::{Origin, Parcel};
+use super::entry::{Origin, Origins, Parcel};
 use super::types::NodeId;
-use crate::outside::random;
+use crate::outside::{Instant, random};
 
 /// Who waits for which outcomes of a parcel, in its order.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ struct OnItsWay {
     replies: Vec<Reply>,
     /// Whether somebody has it who may yet get it into the log; otherwise it is to be sent (again).
     sent: bool,
+    /// When the oldest of its commands was submitted.
+    since: Instant,
 }
 
 /// The parcels of this run of this node.
@@ -89,11 +92,16 @@ impl Awaited {
     }
 
     /// Gives a parcel its name and waits for it.
-    pub(super) fn expect(&self, commands: Arc<Vec<Command>>, replies: Vec<Reply>) -> Origin {
+    pub(super) fn expect(
+        &self,
+        commands: Arc<Vec<Command>>,
+        replies: Vec<Reply>,
+        since: Instant,
+    ) -> Origin {
         let mut parcels = self.parcels.lock();
         parcels.newest += 1;
         let number = parcels.newest;
-        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true });
+        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true, since });
         Origin { node: self.node, run: self.run, number }
     }
 
@@ -151,10 +159,42 @@ impl Awaited {
 
     /// Nobody knows what becomes of them.
     pub(super) fn give_up(&self) {
-        let given_up = std::mem::take(&mut self.parcels.lock().on_their_way);
-        for reply in given_up.into_values().flat_map(|parcel| parcel.replies) {
-            reply.fail(EngineError::Unknown);
+        self.give_up_if(|_, _| true);
+    }
+
+    /// Gives up on the parcels that have waited for longer than this. Says whether there were any.
+    pub(super) fn give_up_older(&self, max: Duration) -> bool {
+        self.give_up_if(|_, parcel| parcel.since.elapsed() > max)
+    }
+
+    /// A snapshot has replaced this node's table. The parcels that it covers have happened, and will never be applied
+    /// here: their outcomes are not in the snapshot.
+    pub(super) fn covered_by(&self, origins: &Origins) {
+        self.give_up_if(|origin, _| origins.contains(origin));
+    }
+
+    fn give_up_if(&self, hopeless: impl Fn(&Origin, &OnItsWay) -> bool) -> bool {
+        let mut given_up = Vec::new();
+        self.parcels.lock().on_their_way.retain(|&number, parcel| {
+            let origin = Origin { node: self.node, run: self.run, number };
+            let hopeless = hopeless(&origin, parcel);
+            if hopeless {
+                given_up.append(&mut parcel.replies);
+            }
+            !hopeless
+        });
+        if given_up.is_empty() {
+            return false;
         }
+        given_up.into_iter().for_each(|reply| reply.fail(EngineError::Unknown));
+        // There is room for others now.
+        self.changed.notify_one();
+        true
+    }
+
+    /// When the oldest command on its way was submitted.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.parcels.lock().on_their_way.values().map(|parcel| parcel.since).min()
     }
 
     /// A parcel has been applied to this node's table, for the first time: its outcomes, taken from `outcomes`.

@@ -132,6 +132,9 @@ pub enum EngineError {
     /// It may have happened, or may yet: ask again under the same id.
     #[error("the outcome is unknown: the answer was lost")]
     Unknown,
+    /// Nothing happened: the command could not be sent towards the log in time.
+    #[error("commands do not get through from this node: ask another one")]
+    TooSlow,
 }
 
 impl EngineError {
@@ -278,6 +281,7 @@ impl Engine {
             clock: self.clock.clone(),
             shared: self.shared.clone(),
             awaited: self.awaited.clone(),
+            proposer: self.proposer.clone(),
             peers: self.peers.clone(),
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
@@ -472,6 +476,8 @@ impl Engine {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)
+        } else if self.proposer.is_stalled() {
+            Err(EngineError::TooSlow)
         } else {
             Ok(())
         }

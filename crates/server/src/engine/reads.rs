@@ -17,6 +17,11 @@ use crate::outside;
 /// How long this node may take to catch up with its leader before it asks anew who leads.
 const APPLY_MAX: Duration = Duration::from_secs(2);
 
+/// How long one barrier may take. A read that comes while one is on its way waits for the next: twice as long at most.
+const BARRIER_MAX: Duration = Duration::from_secs(3);
+/// How long the leader may take to confirm with a majority that it leads.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
+
 type Waiting = oneshot::Sender<Result<(), EngineError>>;
 
 /// Reads that wait for the next barrier.
@@ -56,7 +61,8 @@ impl Engine {
             if waiting.is_empty() {
                 continue;
             }
-            let passed = self.pass().await;
+            let passed = outside::timeout(BARRIER_MAX, self.pass()).await;
+            let passed = passed.unwrap_or(Err(EngineError::NotLeader));
             waiting.into_iter().for_each(|reply| drop(reply.send(passed.clone())));
         }
     }
@@ -94,8 +100,10 @@ impl Engine {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(EngineError::NotLeader);
         }
-        let read = self.raft().ensure_linearizable(ReadPolicy::ReadIndex).await;
-        let read = read.map_err(|_| EngineError::NotLeader)?;
+        let confirmed = self.raft().ensure_linearizable(ReadPolicy::ReadIndex);
+        let Ok(Ok(read)) = outside::timeout(CONFIRM_MAX, confirmed).await else {
+            return Err(EngineError::NotLeader);
+        };
         Ok((read.index(), self.clock.now_us()))
     }
 }
