@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use leasehold_lab::cluster::{Cluster, PATIENCE};
+use leasehold_lab::cluster::{Cluster, PATIENCE, Setup};
 use leasehold_lab::http::request;
 
 use crate::support::*;
@@ -80,4 +80,67 @@ fn a_follower_answers_what_a_snapshot_covers_and_serves_on() {
     eventually("the node is ready again", || {
         cluster.ask(follower, "GET", "/readyz", "").is_ok_and(|reply| reply.status == 200)
     });
+}
+
+/// What is left of the log's last segment, once there is no spare one behind it. A segment is zeroed before it is used: its
+/// last byte that is not zero is where the log ends.
+fn room_left(cluster: &Cluster, node: u64) -> Option<usize> {
+    let names = std::fs::read_dir(cluster.data_dir(node).join("log")).unwrap().flatten();
+    let logs = names.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let bytes = std::fs::read(logs.max()?).ok()?;
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    (used > 1024).then_some(bytes.len() - used)
+}
+
+/// A parcel whose first answer was lost is sent again and refused, since the leader's disk has become full meanwhile. The
+/// first copy is committed all the same: nobody may say that nothing happened.
+#[test]
+fn a_parcel_that_is_refused_the_second_time_is_not_called_undone() {
+    let _alone = alone();
+    // Clients are refused when less than this is left of the log, and there is no next segment.
+    const LOW_ROOM: usize = 1 << 20;
+    let small = 1;
+    let args = &["--heartbeat-ms", "3000", "--snapshot-log-mib", "500"];
+    let (binary, envs, proxies, small_disk) = (binary(), &[], true, Some(small));
+    let setup = Setup { binary, nodes: 3, args, envs, proxies, small_disk };
+    let cluster = Cluster::start_as(&setup).unwrap();
+    if cluster.leader().unwrap() != small {
+        let reply = cluster.ask(2, "POST", "/v1/cluster/leader", "{\"id\": 1}").unwrap();
+        assert_eq!(reply.status, 204, "{reply:?}");
+    }
+    let (leader, followers) = roles(&cluster);
+    assert_eq!(leader, small);
+    let (witness, follower) = (followers[0], followers[1]);
+    let (_, disk) = cluster.small_disk().unwrap();
+    disk.fill().unwrap();
+    let data = |kib: usize| "x".repeat(kib << 10);
+    let mut round = 0;
+    let mut write = |kib| {
+        round += 1;
+        let body = format!(
+            "{{\"resource\": \"fill-{round}\", \"ttl\": 600, \"user_data\": \"{}\"}}",
+            data(kib)
+        );
+        let reply = cluster.ask(leader, "POST", "/v1/claims/", &body).unwrap();
+        assert_eq!(reply.status, 201, "{}", reply.head);
+    };
+    // Both segments: the one in use, and the one that was prepared before the disk was full.
+    loop {
+        match room_left(&cluster, leader) {
+            Some(left) if left < LOW_ROOM + (60 << 10) => break,
+            Some(left) if left < LOW_ROOM + (200 << 10) => write(8),
+            _ => write(60),
+        }
+    }
+    cluster.network.refuse(follower);
+    cluster.network.mute(leader, follower);
+    let body = format!("{{\"resource\": \"in-doubt\", \"ttl\": 600, \"user_data\": \"{}\"}}", data(62));
+    let asked = in_background(cluster.addr(follower), "POST", "/v1/claims/", &body);
+    eventually("the first copy is committed", || count(&cluster, witness, "in-doubt", "active") == 1);
+    let refused = cluster.ask(leader, "POST", "/v1/claims/", &claim_body("refused")).unwrap();
+    assert_eq!(refused.status, 507, "the disk is full by now: {refused:?}");
+    cluster.network.unmute(leader, follower);
+    let reply = asked.join().unwrap().unwrap();
+    assert_eq!(reply.json()["type"], "urn:leasehold:problem:outcome-unknown", "{reply:?}");
+    assert_eq!(count(&cluster, witness, "in-doubt", "active"), 1);
 }

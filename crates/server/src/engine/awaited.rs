@@ -45,6 +45,8 @@ struct OnItsWay {
     replies: Vec<Reply>,
     /// Whether somebody has it who may yet get it into the log; otherwise it is to be sent (again).
     sent: bool,
+    /// Whether a copy of it may be in somebody's hands, or in a log: then nobody can say that it did not happen.
+    in_doubt: bool,
     /// When the oldest of its commands was submitted.
     since: Instant,
 }
@@ -101,7 +103,7 @@ impl Awaited {
         let mut parcels = self.parcels.lock();
         parcels.newest += 1;
         let number = parcels.newest;
-        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true, since });
+        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true, in_doubt: false, since });
         Origin { node: self.node, run: self.run, number }
     }
 
@@ -128,13 +130,15 @@ impl Awaited {
             .collect()
     }
 
-    /// One did not get through, as far as anybody knows: it has to be sent again.
-    pub(super) fn send_again(&self, origin: &Origin) {
+    /// One did not get through, as far as anybody knows: it has to be sent again. `in_doubt`: it may have got through all
+    /// the same.
+    pub(super) fn send_again(&self, origin: &Origin, in_doubt: bool) {
         if !self.is_ours(origin) {
             return;
         }
         if let Some(parcel) = self.parcels.lock().on_their_way.get_mut(&origin.number) {
             parcel.sent = false;
+            parcel.in_doubt |= in_doubt;
             self.unsent.store(true, Ordering::Release);
         }
         self.changed.notify_one();
@@ -143,16 +147,20 @@ impl Awaited {
     /// There is another leader: whatever is not in the table yet has to be sent to it.
     pub(super) fn send_all_again(&self) {
         let mut parcels = self.parcels.lock();
-        parcels.on_their_way.values_mut().for_each(|parcel| parcel.sent = false);
+        parcels.on_their_way.values_mut().for_each(|parcel| {
+            parcel.in_doubt |= parcel.sent;
+            parcel.sent = false;
+        });
         self.unsent.store(!parcels.on_their_way.is_empty(), Ordering::Release);
         self.changed.notify_one();
     }
 
-    /// One was refused before it came near the log: nothing happened.
+    /// One was refused before it came near the log: nothing happened, unless an earlier copy of it is on its way.
     pub(super) fn refuse(&self, origin: &Origin, error: &EngineError) {
         let refused = self.parcels.lock().on_their_way.remove(&origin.number);
-        for reply in refused.into_iter().flat_map(|parcel| parcel.replies) {
-            reply.fail(error.clone());
+        if let Some(parcel) = refused {
+            let error = if parcel.in_doubt { &EngineError::Unknown } else { error };
+            parcel.replies.into_iter().for_each(|reply| reply.fail(error.clone()));
         }
         self.changed.notify_one();
     }

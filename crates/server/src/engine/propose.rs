@@ -454,18 +454,20 @@ impl Proposer {
     fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
         outside::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
-            match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
-                Ok(Ok(())) => self.leadership.leader_took(true),
+            let in_doubt = match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
+                Ok(Ok(())) => return self.leadership.leader_took(true),
                 Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
                     return self.awaited.refuse(&origin, &error);
                 }
-                Ok(Err(_)) | Err(_) => {
-                    // Not the leader (any more), or not reached: by then there may be another one to ask.
-                    self.leadership.leader_took(false);
-                    outside::sleep(SEND_AGAIN_AFTER).await;
-                    self.awaited.send_again(&origin);
-                }
-            }
+                // Not the leader (any more): it did not take the parcel.
+                Ok(Err(EngineError::NotLeader)) => false,
+                Ok(Err(_)) => true,
+                Err(error) => error.may_have_arrived(),
+            };
+            self.leadership.leader_took(false);
+            // By then there may be another one to ask.
+            outside::sleep(SEND_AGAIN_AFTER).await;
+            self.awaited.send_again(&origin, in_doubt);
         });
     }
 }

@@ -58,7 +58,7 @@ impl Link {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let bytes = frame(&(number, ask)).map_err(|error| self.unreachable(&error))?;
         let (reply, answer) = oneshot::channel();
-        let gone = || self.unreachable(&"the connection was lost");
+        let gone = || PeerError::Lost(self.address.clone());
         line.waiting.lock().as_mut().ok_or_else(gone)?.insert(number, reply);
         let _forget = Forget { waiting: &line.waiting, number };
         line.frames.send(bytes).await.map_err(|_| gone())?;

@@ -125,10 +125,19 @@ pub(super) enum PeerError {
     NoMember(NodeId),
     #[error("can't reach {address}: {why}")]
     Unreachable { address: String, why: String },
+    #[error("the connection to {0} was lost")]
+    Lost(String),
     #[error("{0} did not answer in time")]
     TooSlow(String),
     #[error("{0} gave an answer to another question")]
     Confused(String),
+}
+
+impl PeerError {
+    /// Whether the question may have reached the peer.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        !matches!(self, Self::NoMember(_) | Self::Unreachable { .. })
+    }
 }
 
 impl Answer {
