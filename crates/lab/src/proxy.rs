@@ -34,6 +34,8 @@ struct Links {
     muted: HashSet<(u64, u64)>,
     /// Nodes whose peer port refuses connections.
     refusing: HashSet<u64>,
+    /// How often each node was called.
+    calls: HashMap<u64, u64>,
     /// Whether a connection with bytes on their way when its link was cut stays silent after the link has healed. TCP
     /// waits longer and longer before it sends again: after a long cut, that looks like for ever.
     stuck: bool,
@@ -98,7 +100,11 @@ impl Network {
 
     /// Everything passes again, at once.
     pub fn heal(&self) {
-        self.change(|links| *links = Links { stuck: links.stuck, ..Links::default() });
+        self.change(|links| {
+            links.passages.clear();
+            links.muted.clear();
+            links.refusing.clear();
+        });
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Links) -> T) {
@@ -110,8 +116,16 @@ impl Network {
         locked(&self.shared.0).passages.get(&(from, to)).map_or(Duration::ZERO, |passage| passage.delay)
     }
 
+    /// How often a node was called so far, refused or not.
+    pub fn calls(&self, node: u64) -> u64 {
+        locked(&self.shared.0).calls.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Counts a call. Says whether the node refuses it.
     fn refuses(&self, node: u64) -> bool {
-        locked(&self.shared.0).refusing.contains(&node)
+        let mut links = locked(&self.shared.0);
+        *links.calls.entry(node).or_default() += 1;
+        links.refusing.contains(&node)
     }
 
     /// Waits while the way is cut. Says whether the connection is of use after that.

@@ -52,6 +52,14 @@ fn a_follower_answers_what_a_snapshot_covers_and_serves_on() {
     let cluster = cluster(3, &["--heartbeat-ms", "3000", "--snapshot-log-mib", "1"]);
     let (leader, followers) = roles(&cluster);
     let follower = followers[0];
+    cut_and_outrun(&cluster, leader, follower);
+    assert!(cluster.log(follower).contains("a snapshot of the leader has come"), "no snapshot was needed");
+    eventually("the node is ready again", || {
+        cluster.ask(follower, "GET", "/readyz", "").is_ok_and(|reply| reply.status == 200)
+    });
+}
+
+fn cut_and_outrun(cluster: &Cluster, leader: u64, follower: u64) {
     let applied = cluster.status(leader).unwrap()["nodes"][0]["log"].as_u64().unwrap();
     cluster.network.refuse(follower);
     let forwarded: Vec<_> = (0..5)
@@ -60,7 +68,7 @@ fn a_follower_answers_what_a_snapshot_covers_and_serves_on() {
             let asked = in_background(cluster.addr(follower), "POST", "/v1/claims/", &claim_body(&resource));
             if number < 4 {
                 eventually("the leader has what was forwarded", || {
-                    count(&cluster, leader, &resource, "active") == 1
+                    count(cluster, leader, &resource, "active") == 1
                 });
             }
             asked
@@ -69,24 +77,24 @@ fn a_follower_answers_what_a_snapshot_covers_and_serves_on() {
     eventually("a node whose commands do not come through is not ready", || {
         cluster.ask(follower, "GET", "/readyz", "").is_ok_and(|reply| reply.status == 503)
     });
-    outrun(&cluster, leader, applied);
+    outrun(cluster, leader, applied);
+    // The leader keeps its log as long as it is about to send it to somebody: until its next calls have failed.
+    let calls = cluster.network.calls(follower);
+    eventually("the leader calls in vain", || cluster.network.calls(follower) > calls + 6);
     cluster.network.accept(follower);
     for asked in forwarded {
         let reply = asked.join().unwrap().expect("every request is answered");
         assert!([201, 503, 504].contains(&reply.status), "{reply:?}");
     }
-    serves(&cluster, follower, "after");
-    assert!(cluster.log(follower).contains("a snapshot of the leader has come"), "no snapshot was needed");
-    eventually("the node is ready again", || {
-        cluster.ask(follower, "GET", "/readyz", "").is_ok_and(|reply| reply.status == 200)
-    });
+    serves(cluster, follower, "after");
 }
 
 /// What is left of the log's last segment, once there is no spare one behind it. A segment is zeroed before it is used: its
 /// last byte that is not zero is where the log ends.
 fn room_left(cluster: &Cluster, node: u64) -> Option<usize> {
     let names = std::fs::read_dir(cluster.data_dir(node).join("log")).unwrap().flatten();
-    let logs = names.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let logs =
+        names.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log"));
     let bytes = std::fs::read(logs.max()?).ok()?;
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     (used > 1024).then_some(bytes.len() - used)
@@ -117,10 +125,8 @@ fn a_parcel_that_is_refused_the_second_time_is_not_called_undone() {
     let mut round = 0;
     let mut write = |kib| {
         round += 1;
-        let body = format!(
-            "{{\"resource\": \"fill-{round}\", \"ttl\": 600, \"user_data\": \"{}\"}}",
-            data(kib)
-        );
+        let body =
+            format!("{{\"resource\": \"fill-{round}\", \"ttl\": 600, \"user_data\": \"{}\"}}", data(kib));
         let reply = cluster.ask(leader, "POST", "/v1/claims/", &body).unwrap();
         assert_eq!(reply.status, 201, "{}", reply.head);
     };
@@ -132,7 +138,11 @@ fn a_parcel_that_is_refused_the_second_time_is_not_called_undone() {
             _ => write(60),
         }
     }
+    // The first answer is lost for good.
+    cluster.network.cuts_last();
     cluster.network.refuse(follower);
+    // A full leader hands over if it has heard a majority of others within two seconds.
+    missed(&cluster, leader, follower, 2500);
     cluster.network.mute(leader, follower);
     let body = format!("{{\"resource\": \"in-doubt\", \"ttl\": 600, \"user_data\": \"{}\"}}", data(62));
     let asked = in_background(cluster.addr(follower), "POST", "/v1/claims/", &body);

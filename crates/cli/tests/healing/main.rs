@@ -7,4 +7,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
 mod forwarding;
+mod links;
 mod support;

@@ -70,3 +70,13 @@ pub(crate) fn serves(cluster: &Cluster, node: u64, name: &str) {
         cluster.ask(node, "POST", "/v1/claims/", &body).is_ok_and(|reply| reply.status == 201)
     });
 }
+
+/// Waits until the leader has not heard from this node for so long.
+pub(crate) fn missed(cluster: &Cluster, leader: u64, node: u64, ms: u64) {
+    eventually(&format!("the leader has missed node {node} for {ms} ms"), || {
+        let status = cluster.status(leader).unwrap();
+        let mut nodes = status["nodes"].as_array().unwrap().iter();
+        let contact = nodes.find(|found| found["id"] == node).unwrap()["last_contact_ms"].as_u64();
+        contact.is_none_or(|contact| contact > ms)
+    });
+}

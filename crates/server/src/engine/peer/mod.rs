@@ -7,6 +7,7 @@
 //! - `wire.rs`       frames on a stream
 //! - `handshake.rs`  who are you, do we speak the same version, do we share a secret
 //! - `connect.rs`    makes a connection for one purpose (its [`Lane`])
+//! - `pace.rs`       how often a peer that does not answer is called
 //! - `link.rs`       questions and answers over one connection, many at a time
 //! - `replicate.rs`  openraft's network: entries, votes and snapshots to a peer
 //! - `serve.rs`      the other end of all of these
@@ -14,6 +15,7 @@
 mod connect;
 mod handshake;
 mod link;
+mod pace;
 mod replicate;
 mod serve;
 #[cfg(feature = "sim")]
@@ -164,10 +166,6 @@ impl Peers {
         Self { door, links: Mutex::default(), asked: Mutex::default() }
     }
 
-    pub(super) fn door(&self) -> &Arc<Door> {
-        &self.door
-    }
-
     /// A peer asked for something on behalf of a client.
     fn note_asked(&self) {
         *self.asked.lock() = Some(Instant::now());
@@ -192,6 +190,14 @@ impl Peers {
                 links.insert(id, link.clone());
                 link
             }
+        }
+    }
+
+    /// A member has called: it can be called as well, as far as anybody can tell.
+    fn called_by(&self, id: NodeId) {
+        let link = self.links.lock().get(&id).cloned();
+        if let Some(link) = link {
+            link.pace().is_there();
         }
     }
 
