@@ -7,5 +7,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
 mod forwarding;
+mod leaders;
 mod links;
 mod support;

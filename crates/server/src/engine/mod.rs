@@ -520,12 +520,17 @@ impl Engine {
         if !self.leads() {
             return;
         }
-        let voters = self.members().into_iter().filter(|(id, (_, voter))| *voter && *id != self.node);
-        let others = self.status(false).await.others;
-        let furthest = voters.max_by_key(|(id, _)| others.get(id).and_then(|(matched, _)| *matched));
-        if let Some((id, _)) = furthest
-            && let Err(error) = self.transfer(id).await
-        {
+        let Some(cluster) = &self.config.cluster else { return };
+        let silence_ms = Timing::new(cluster.heartbeat).silence().as_millis() as u64;
+        let members = self.members();
+        let others = self.status(false).await.others.into_iter();
+        let votes = |id: &NodeId| members.get(id).is_some_and(|(_, voter)| *voter);
+        let there = others.filter(|(id, (_, heard))| votes(id) && heard.is_some_and(|ms| ms < silence_ms));
+        let Some((id, _)) = there.max_by_key(|(_, (matched, _))| *matched) else {
+            tracing::warn!("no other node was heard just now: leadership is not handed over");
+            return;
+        };
+        if let Err(error) = self.transfer(id).await {
             tracing::warn!(%error, "leadership could not be handed over");
         }
     }
