@@ -9,4 +9,5 @@
 mod forwarding;
 mod leaders;
 mod links;
+mod staleness;
 mod support;

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::EngineError;
 use super::entry::{Origin, Origins, Parcel};
+use super::freshness::Newest;
 use super::types::NodeId;
 use crate::outside::{Instant, random};
 
@@ -61,6 +62,8 @@ pub struct Awaited {
     unsent: AtomicBool,
     /// Told when there is room for more, or one is to be sent again.
     pub changed: Notify,
+    /// Told of each parcel that was applied: what was acknowledged before it was made is in the table as well.
+    newest: Arc<Newest>,
 }
 
 #[derive(Debug, Default)]
@@ -71,9 +74,9 @@ struct Numbered {
 
 impl Awaited {
     /// Nothing yet, for a run that no other has had.
-    pub fn new(node: NodeId) -> Self {
+    pub fn new(node: NodeId, newest: Arc<Newest>) -> Self {
         let (parcels, unsent, changed) = Default::default();
-        Self { node, run: random(), parcels, unsent, changed }
+        Self { node, run: random(), parcels, unsent, changed, newest }
     }
 
     /// Which process this is: no other, of this node or another one, has the same number.
@@ -94,16 +97,13 @@ impl Awaited {
     }
 
     /// Gives a parcel its name and waits for it.
-    pub(super) fn expect(
-        &self,
-        commands: Arc<Vec<Command>>,
-        replies: Vec<Reply>,
-        since: Instant,
-    ) -> Origin {
+    pub(super) fn expect(&self, commands: Arc<Vec<Command>>, replies: Vec<Reply>, since: Instant) -> Origin {
         let mut parcels = self.parcels.lock();
         parcels.newest += 1;
         let number = parcels.newest;
-        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true, in_doubt: false, since });
+        parcels
+            .on_their_way
+            .insert(number, OnItsWay { commands, replies, sent: true, in_doubt: false, since });
         Origin { node: self.node, run: self.run, number }
     }
 
@@ -213,6 +213,7 @@ impl Awaited {
             return;
         };
         self.changed.notify_one();
+        self.newest.note(awaited.since);
         for reply in awaited.replies {
             match reply {
                 Reply::One(reply) => {

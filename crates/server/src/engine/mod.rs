@@ -9,7 +9,7 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
+//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
 //! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
 
 pub mod awaited;
@@ -17,6 +17,7 @@ pub mod clock;
 pub mod data_dir;
 mod encoding;
 pub mod entry;
+pub mod freshness;
 mod joining;
 mod leadership;
 pub mod log_store;
@@ -50,6 +51,7 @@ use tokio::net::TcpListener;
 use self::awaited::Awaited;
 use self::clock::TableClock;
 use self::data_dir::{DataDir, DataDirError};
+use self::freshness::Newest;
 use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
 use self::peer::{Door, PeerNetwork, PeerServer, Peers};
@@ -170,6 +172,8 @@ pub struct Engine {
     awaited: Arc<Awaited>,
     leadership: Arc<Leadership>,
     barrier: Barrier,
+    /// Up to when this node's table certainly has everything.
+    newest: Arc<Newest>,
     peers: Arc<Peers>,
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
@@ -198,7 +202,8 @@ impl Engine {
         let clock = Arc::new(TableClock::default());
         let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
-        let awaited = Arc::new(Awaited::new(node));
+        let newest = Arc::new(Newest::default());
+        let awaited = Arc::new(Awaited::new(node, newest.clone()));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine =
             StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
@@ -229,6 +234,7 @@ impl Engine {
             awaited,
             leadership,
             barrier: Barrier::default(),
+            newest,
             peers,
             shared,
             publisher,
@@ -401,14 +407,6 @@ impl Engine {
         self.awaited.is_of_earlier_run(id)
     }
 
-    /// How old this node's table may be: how long ago it was certainly the newest.
-    pub fn staleness(&self) -> Duration {
-        match self.leadership.role() {
-            Role::Leads { .. } => Duration::ZERO,
-            _ => self.clock.since_heard(),
-        }
-    }
-
     /// Makes a command durable, applies it, and tells its outcome. It is on its way at once, awaited or not.
     pub fn submit(
         &self,
@@ -515,7 +513,8 @@ impl Engine {
         self.log.wal().close();
     }
 
-    /// Has the node that is the furthest take over, so that nobody has to wait for an election.
+    /// Has the node that is the furthest take over, of those that were heard just now, so that nobody has to wait for an
+    /// election.
     pub async fn step_down(&self) {
         if !self.leads() {
             return;

@@ -97,9 +97,10 @@ async fn after_barrier(
     caller: Caller,
 ) -> Response {
     if take_stale(&mut request) {
-        let staleness = format!("{:.3}", app.engine.staleness().as_secs_f64());
+        // Found before the table is looked at, and shown with what has passed since: an upper bound.
+        let freshness = app.engine.freshness();
         let mut response = dispatch(app, connection, request, caller).await;
-        if let Ok(staleness) = HeaderValue::from_str(&staleness) {
+        if let Ok(staleness) = HeaderValue::from_str(&freshness.to_string()) {
             response.headers_mut().insert("leasehold-staleness", staleness);
         }
         return response;
