@@ -145,9 +145,10 @@ fn fresh(
     }
     Box::pin(async move {
         if stale {
-            let staleness = format!("{:.3}", app.engine.staleness().as_secs_f64());
+            // Found before the table is looked at, and shown with what has passed since: an upper bound.
+            let freshness = app.engine.freshness();
             let mut response = dispatch(app, connection, request, route, caller).await;
-            if let Ok(staleness) = HeaderValue::from_str(&staleness) {
+            if let Ok(staleness) = HeaderValue::from_str(&freshness.to_string()) {
                 response.headers_mut().insert("leasehold-staleness", staleness);
             }
             return response;

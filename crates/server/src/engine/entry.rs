@@ -128,6 +128,12 @@ impl Origins {
         proposal.parcels.iter().filter(is_first).collect()
     }
 
+    /// Whether a parcel has happened, or counts as having happened.
+    pub fn contains(&self, origin: &Origin) -> bool {
+        let runs = self.nodes.get(&origin.node).into_iter().flatten();
+        runs.filter(|known| known.run == origin.run).any(|run| !run.clone().is_first(origin.number))
+    }
+
     /// Whether a parcel comes for the first time; it is remembered from now on.
     pub fn is_first(&mut self, origin: &Origin) -> bool {
         let runs = self.nodes.entry(origin.node).or_default();
@@ -177,6 +183,12 @@ mod tests {
         let mut origins = Origins::default();
         for number in [1, 3, 2, 70, 69, 10] {
             assert!(origins.is_first(&origin(7, number)), "{number} came for the first time");
+        }
+        for number in [1, 2, 3, 10, 69, 70] {
+            assert!(origins.contains(&origin(7, number)), "{number} came before");
+        }
+        for other in [origin(7, 11), origin(7, 71), origin(8, 1)] {
+            assert!(!origins.contains(&other), "{other:?} never came");
         }
         for number in [1, 2, 3, 10, 69, 70] {
             assert!(!origins.is_first(&origin(7, number)), "{number} came before");

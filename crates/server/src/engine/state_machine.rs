@@ -203,6 +203,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             std::mem::replace(&mut *current, table)
         };
         self.membership = meta.last_membership.clone();
+        self.awaited.covered_by(&self.origins);
         self.publisher.wake_all();
         // A large one takes a while to go, and this thread has others to serve.
         outside::blocking(move || drop(replaced)).await
