@@ -29,7 +29,7 @@ sub new {
 sub resource { return $_[0]{resource} }
 sub id       { return $_[0]{id} }
 sub token    { return $_[0]{token} }
-sub is_mine  { return $_[0]{owner} == $$ }
+sub is_mine  { return $_[0]{owner} eq Leasehold::Process::worker() }
 
 sub is_lost {
     my ($self) = @_;
@@ -141,7 +141,9 @@ sub _check_owner {
     my ($self) = @_;
     return if $self->is_mine;
     return Leasehold::Error::Foreign->throw(
-        message => "the claim on '$self->{resource}' belongs to process $self->{owner}, not to $$", $self->_about );
+        message => "the claim on '$self->{resource}' belongs to process $self->{owner}, not to " . Leasehold::Process::worker(),
+        $self->_about,
+    );
 }
 
 sub _check {
@@ -185,8 +187,6 @@ sub DESTROY {
     $manager->destroy_failed($error);
     return;
 }
-
-sub CLONE_SKIP { return 1 }
 
 1;
 

@@ -157,7 +157,7 @@ The keychain process can't be started or has ended, or the manager is closed.
 
 =item C<Leasehold::Error::Foreign>
 
-The claim belongs to another process: this one is a forked child of it.
+The claim belongs to another process, of which this one is a forked child, or to another thread.
 
 =item C<Leasehold::Error::Invalid>
 

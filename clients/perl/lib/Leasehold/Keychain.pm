@@ -39,7 +39,7 @@ sub start {
     my ( $class, %arg ) = @_;
     my ( $to, $from ) = Leasehold::Process::spawn( $arg{command}, $arg{env} );
     my $self = bless {
-        to => $to, from => $from, owner => $$, buffer => q{}, next_id => 1, waiting => {}, answers => {}, asking => 0,
+        to => $to, from => $from, owner => Leasehold::Process::worker(), buffer => q{}, next_id => 1, waiting => {}, answers => {}, asking => 0,
         on_event => $arg{on_event}, on_idle => $arg{on_idle},
     }, $class;
     weaken( $RUNNING{ refaddr $self } = $self );
@@ -50,7 +50,7 @@ sub start {
 
 sub pid     { return $_[0]{pid} }
 sub is_gone { return $_[0]{is_gone} }
-sub is_mine { return $_[0]{owner} == $$ }
+sub is_mine { return $_[0]{owner} eq Leasehold::Process::worker() }
 
 sub answer_limit { return $ANSWER_LIMIT }
 
@@ -272,8 +272,6 @@ sub DESTROY {
     else                    { delete $RUNNING{ refaddr $self } }
     return;
 }
-
-sub CLONE_SKIP { return 1 }
 
 package Leasehold::Keychain::Request;
 

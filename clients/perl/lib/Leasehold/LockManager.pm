@@ -10,7 +10,7 @@ use warnings;
 
 use Carp  ();
 use POSIX ();
-use Scalar::Util qw(refaddr weaken);
+use Scalar::Util qw(blessed refaddr weaken);
 
 use Leasehold::Claim;
 use Leasehold::Error;
@@ -27,6 +27,10 @@ my $GRACE_MAX   = 5;
 my $GRACE_SHARE = 0.25;
 # The exit code of a program that could not release its claim.
 my $EXIT_FAILED = 125;
+
+# How often, and after how many seconds, a claim is repeated whose predecessor was interrupted a moment ago.
+my $TRIES_MAX = 200;
+my $TRY_PAUSE = 0.02;
 
 my %MANAGERS;    # all of this process, weak
 
@@ -83,13 +87,23 @@ sub _claim {
     $timeout = $self->{timeout} if !defined $timeout;
     $self->{early} = {} if !%{ $self->{claiming} };
     local $self->{claiming}{$resource} = {};
-    return $keychain->ask(
-        $line,
-        limit => defined $timeout ? $timeout + $RELEASE_LIMIT : undef,
-        undo  => { op => 'release', resource => $resource },
-        about => sub { return %{ $self->{claiming}{$resource} } },
-        then  => sub { return $self->_acquired( $keychain, $arg, $_[0] ) },
-    );
+    for my $try ( 1 .. $TRIES_MAX ) {
+        my $claim = eval {
+            $keychain->ask(
+                $line,
+                limit => defined $timeout ? $timeout + $RELEASE_LIMIT : undef,
+                undo  => { op => 'release', resource => $resource },
+                about => sub { return %{ $self->{claiming}{$resource} } },
+                then  => sub { return $self->_acquired( $keychain, $arg, $_[0] ) },
+            );
+        };
+        return $claim if $claim;
+        # We have none: the keychain has yet to forget one that an exception interrupted, and needs to be told again.
+        my $error = $@;
+        die $error if !blessed $error || !$error->isa('Leasehold::Error::AlreadyClaimed') || $try == $TRIES_MAX;
+        $keychain->tell( { op => 'release', resource => $resource } );
+        select undef, undef, undef, $TRY_PAUSE;
+    }
 }
 
 sub _acquired {
@@ -97,7 +111,7 @@ sub _acquired {
     my $claim = Leasehold::Claim->new(
         manager  => $self,
         keychain => $keychain,
-        owner    => $$,
+        owner    => Leasehold::Process::worker(),
         resource => $arg->{resource},
         id       => $answer->{claim},
         token    => $answer->{token},
@@ -175,6 +189,8 @@ sub _keychain {
     if ( $keychain && !$keychain->is_mine ) {
         %{$self} = ( %{$self}, %{ _nothing() } );
     }
+    # Signals and the environment belong to the first thread of a program.
+    Leasehold::Parameters::invalid('only the first thread of a program can make claims') if Leasehold::Process::worker() ne $$;
     weaken( my $manager = $self );
     $self->{keychain} = Leasehold::Keychain->start(
         command  => [ $self->_command ],
@@ -302,8 +318,6 @@ sub DESTROY {
     eval { $self->_close };
     return;
 }
-
-sub CLONE_SKIP { return 1 }
 
 # Runs after the END blocks of every module and program that was compiled later, so that these still hold their claims.
 END {
@@ -502,7 +516,7 @@ Are not used. C<alarm> around C<claim> works as usual.
 
 =item threads
 
-Managers and claims don't exist in new threads.
+Only the first thread of a program can make and use claims. Other threads never touch them.
 
 =back
 

@@ -30,7 +30,7 @@ sub of_manager {
     my ($arg) = @_;
     check_names( $arg, \%IS_OPTION );
     my $version = defined $arg->{api_version} ? $arg->{api_version} : $API_VERSION;
-    _invalid("'$version' is no API version; the only one is $API_VERSION") if $version ne $API_VERSION;
+    invalid("'$version' is no API version; the only one is $API_VERSION") if $version ne $API_VERSION;
     my %checked = ( on_lost => 'terminate', on_destroy_failure => 'abort', ttl => $TTL_DEFAULT );
     my %flag    = ( 'max-hold' => $MAX_HOLD_DEFAULT );
     for my $name (qw(ttl timeout max_hold grace)) {
@@ -45,7 +45,7 @@ sub of_manager {
     }
     _check_on_lost( $checked{on_lost} );
     if ( $checked{on_destroy_failure} !~ m/\A(?:abort|exit|warn)\z/ ) {
-        _invalid("'on_destroy_failure' must be 'abort', 'exit' or 'warn'");
+        invalid("'on_destroy_failure' must be 'abort', 'exit' or 'warn'");
     }
     $checked{env} = _environment($arg);
     return \%checked;
@@ -57,7 +57,7 @@ sub _environment {
     my %env;
     if ( defined $arg->{url} ) {
         $env{LEASEHOLD_ADDR} = ref $arg->{url} ? join q{,}, @{ $arg->{url} } : $arg->{url};
-        _invalid("'url' must not be empty") if $env{LEASEHOLD_ADDR} eq q{};
+        invalid("'url' must not be empty") if $env{LEASEHOLD_ADDR} eq q{};
     }
     if ( defined $arg->{key} || defined $arg->{key_file} ) {
         @env{qw(LEASEHOLD_KEY LEASEHOLD_KEY_FILE)} = @{$arg}{qw(key key_file)};
@@ -68,26 +68,26 @@ sub _environment {
 sub check_names {
     my ( $arg, $is_known ) = @_;
     my @unknown = grep { !$is_known->{$_} } sort keys %{$arg};
-    _invalid( "unknown: @unknown; there are " . join q{, }, sort keys %{$is_known} ) if @unknown;
+    invalid( "unknown: @unknown; there are " . join q{, }, sort keys %{$is_known} ) if @unknown;
     return;
 }
 
 sub _check_on_lost {
     my ($on_lost) = @_;
     return if ref $on_lost eq 'CODE' || $on_lost eq 'terminate';
-    return _invalid("'on_lost' must be 'terminate' or a code reference");
+    return invalid("'on_lost' must be 'terminate' or a code reference");
 }
 
 sub seconds {
     my ( $name, $value ) = @_;
     my $is_number = looks_like_number($value) && $value == $value && abs $value < 9**15;
     if ( !$is_number || $value < 0 || ( $value == 0 && $name ne 'timeout' ) ) {
-        _invalid("'$name' must be a number of seconds above 0");
+        invalid("'$name' must be a number of seconds above 0");
     }
     return 0 + $value;
 }
 
-sub _invalid {
+sub invalid {
     my ($message) = @_;
     return Leasehold::Error::Invalid->throw( message => $message );
 }
@@ -99,7 +99,7 @@ sub of_claim {
     _check_on_lost( $arg->{on_lost} ) if defined $arg->{on_lost};
     my $resource = $arg->{resource};
     if ( !defined $resource || ref $resource || $resource eq q{} ) {
-        _invalid("'resource' must be the name of a resource");
+        invalid("'resource' must be the name of a resource");
     }
     my %line = ( op => 'claim', resource => "$resource" );
     for my $name (qw(ttl timeout max_hold lead)) {
@@ -115,7 +115,7 @@ sub _data {
     return $data if ref $data;
     my $json  = JSON::PP->new->allow_nonref;
     my $value = eval { [ $json->decode($data) ] };
-    _invalid("'data' must be a reference, or JSON text: $@") if !$value;
+    invalid("'data' must be a reference, or JSON text: $@") if !$value;
     return $value->[0];
 }
 
@@ -142,5 +142,9 @@ Check all parameters of a manager, or of a claim.
 =head2 check_names, seconds
 
 Check that no parameter is unknown, and that one is a number of seconds.
+
+=head2 invalid
+
+Throws C<Leasehold::Error::Invalid>.
 
 =cut

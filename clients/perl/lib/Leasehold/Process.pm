@@ -19,6 +19,12 @@ our $VERSION = '0.1.0';
 # How often the guard of a process that ends looks whether it has ended, in seconds.
 my $LOOK_PERIOD = 0.02;
 
+# Who makes and uses claims: a process, or in a program with threads one of them.
+sub worker {
+    my $thread = $INC{'threads.pm'} ? threads->tid : 0;
+    return $thread ? "$$.$thread" : $$;
+}
+
 # Runs $code without a trace in $@ and $!. An exception is thrown again where the program's own handler sees it. $? is never
 # made local around code that may run a handler of the program: the code of an `exit` in there would be forgotten.
 sub undisturbed {
@@ -198,6 +204,10 @@ C<wait> and C<waitpid(-1, ...)> don't find it, and its end sends no C<SIGCHLD>. 
 the keychain is started; it has been waited for by then.
 
 =head1 FUNCTIONS
+
+=head2 worker
+
+The number of this process, with that of the thread in a program that has any.
 
 =head2 undisturbed
 
