@@ -78,6 +78,23 @@ pub(crate) struct ServeArgs {
     /// Seconds that a client may take to send a body [default: 30]
     #[arg(long, env = "LEASEHOLD_BODY_TIMEOUT", value_name = "SECONDS")]
     body_timeout: Option<f64>,
+    /// Seconds that a client may take no byte of an answer [default: 30]
+    #[arg(long, env = "LEASEHOLD_WRITE_TIMEOUT", value_name = "SECONDS")]
+    write_timeout: Option<f64>,
+    /// Bytes of request bodies that are received at a time, of all clients together [default: 67108864]
+    #[arg(long, env = "LEASEHOLD_BODY_BYTES_MAX", value_name = "BYTES")]
+    body_bytes_max: Option<usize>,
+    /// What one user or address may take of connections, open requests, event streams and body bytes: a fraction
+    /// [default: 0.25; clients on this machine that are known by their address alone: 1]
+    #[arg(long, env = "LEASEHOLD_CLIENT_SHARE", value_name = "FRACTION")]
+    client_share: Option<f64>,
+    /// Name by which clients reach a service on a loopback address without access control, besides those of this
+    /// machine; '*': any name (repeat, or separate with commas)
+    #[arg(long, env = "LEASEHOLD_ALLOWED_HOSTS", value_delimiter = ',', value_name = "HOST")]
+    allowed_hosts: Option<Vec<String>>,
+    /// Origin of a web page that may change something, besides the dashboard (repeat, or separate with commas)
+    #[arg(long, env = "LEASEHOLD_ALLOWED_ORIGINS", value_delimiter = ',', value_name = "ORIGIN")]
+    allowed_origins: Option<Vec<String>>,
     /// Requests that one identity (or, without access control, one address) may send a second; 0: any number
     /// [default: 5000 with access control, else any number]
     #[arg(long, env = "LEASEHOLD_REQUESTS_PER_SECOND", value_name = "N")]
@@ -181,6 +198,11 @@ impl ServeArgs {
             snapshot_log_mib: self.snapshot_log_mib,
             header_timeout: self.header_timeout,
             body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
+            body_bytes_max: self.body_bytes_max,
+            client_share: self.client_share,
+            allowed_hosts: self.allowed_hosts,
+            allowed_origins: self.allowed_origins,
             requests_per_second: self.requests_per_second,
             long_polls_max: self.long_polls_max,
             access: self

@@ -3,36 +3,32 @@
 //! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderValue};
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::StatusCode;
 use leasehold_core::ClaimId;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Response;
 use super::aside::Aside;
 use super::basic::Administrators;
-use super::body::RequestBody;
 use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
+use super::http2;
+use super::places::{Full, Place, Places};
 use super::problem::{problem, try_again};
-use super::request::{self, Connection, Head};
-use super::routes;
+use super::request::{Connection, Request, drain};
+use super::routes::{self, Answer};
 use super::tls::Tls;
 use super::trace::Trace;
+use super::web_origin::WebOrigins;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::Audit;
@@ -43,8 +39,6 @@ use crate::observe::metrics::Dialect;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Bytes of headers that a request over HTTP/2 may have.
-const HEADER_LIST_MAX: u32 = 64 << 10;
 /// How long a connection that is over may still send what nobody reads ...
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
@@ -62,11 +56,6 @@ const NEAR_ON_MORE_CORES: usize = 64;
 
 /// A place near the engine, if the connection has one.
 type Near = Option<OwnedSemaphorePermit>;
-
-/// Requests that one HTTP/2 connection may have open at a time.
-const STREAMS_MAX: u32 = 100;
-/// How often an HTTP/2 connection is asked whether its client still lives.
-const PING_EVERY: Duration = Duration::from_secs(15);
 
 /// Who stands at the door: access control, TLS, the audit.
 pub struct Guards {
@@ -119,7 +108,11 @@ pub struct App {
     /// Access control, TLS and audit.
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
-    pub long_polls: Semaphore,
+    pub long_polls: Arc<Places>,
+    /// Bytes of bodies that are received.
+    pub body_bytes: Arc<Places>,
+    /// What web pages may do here.
+    pub web_origins: WebOrigins,
     /// Streams, metrics, charts.
     pub observer: Arc<Observer>,
     /// Turns true when the node stops: long-polls answer then.
@@ -143,12 +136,36 @@ impl App {
         }
     }
 
-    /// A place for a request that may stand open for long.
-    pub fn long_poll(&self) -> Result<SemaphorePermit<'_>, Response> {
-        self.long_polls.try_acquire().map_err(|_| {
-            let detail = "too many requests stand open already: come back later, or ask without waiting";
-            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", detail))
+    /// A place for a request of this owner that may stand open for long.
+    pub fn long_poll(&self, owner: &Arc<str>) -> Result<Place, Response> {
+        self.long_polls.take(owner).map_err(|full| {
+            let whose = if full == Full::Client { " of this client" } else { "" };
+            let detail =
+                format!("too many requests{whose} stand open already: come back later, or ask without waiting");
+            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", &detail))
         })
+    }
+
+    fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        guards: Arc<Guards>,
+        observer: Arc<Observer>,
+        stopping: watch::Receiver<bool>,
+        aside: Aside,
+    ) -> Self {
+        Self {
+            administrators: Administrators::new(config.admin.clone()),
+            long_polls: Places::new(config.long_polls_max, config.share),
+            body_bytes: Places::new(config.body_bytes_max, config.share),
+            web_origins: WebOrigins::new(&config),
+            engine,
+            config,
+            guards,
+            observer,
+            stopping,
+            aside,
+        }
     }
 }
 
@@ -157,15 +174,14 @@ impl App {
 impl App {
     /// What requests to a simulated node can reach.
     pub fn simulated(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
-        let config = crate::config::Options::default().validate().expect("the defaults are good");
+        let allowed_hosts = Some(vec!["*".into()]);
+        let options = crate::config::Options { allowed_hosts, ..Default::default() };
+        let config = options.validate().expect("the defaults are good");
         let (stop, stopping) = watch::channel(false);
         // It is never told to stop: it crashes.
         std::mem::forget(stop);
-        let administrators = Administrators::new(config.admin.clone());
         let guards = Arc::new(Guards { access: Access::new(None, None, None), tls: None, audit: None });
-        let long_polls = Semaphore::new(1000);
-        let aside = Aside::default();
-        Arc::new(Self { engine, config, administrators, guards, long_polls, observer, stopping, aside })
+        Arc::new(Self::new(engine, config, guards, observer, stopping, Aside::default()))
     }
 
     /// Serves a connection, over bytes that travel as the simulation pleases.
@@ -197,11 +213,8 @@ impl Server {
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
-        let administrators = Administrators::new(config.admin.clone());
-        let long_polls = Semaphore::new(config.long_polls_max.min(Semaphore::MAX_PERMITS));
         observer.metrics.started(&engine);
-        let aside = Aside::here();
-        let app = App { engine, config, administrators, guards, long_polls, observer, stopping, aside };
+        let app = App::new(engine, config, guards, observer, stopping, Aside::here());
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
         // Only from the same machine can peers reach such a node.
         let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
@@ -285,7 +298,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
     let mut connection = Connection::new(peer, local, &app.config.trusted_proxies);
     connection.secure = app.guards.tls.is_some();
     let connection = Arc::new(connection);
-    let wire = Wire::new(stream, connection.clone());
+    let wire = Wire::new(stream, connection.clone(), app.config.write_timeout);
     match app.guards.tls.clone() {
         None => serve_http1(app, wire, connection, near).await,
         // A handshake takes much more room than a connection that has none.
@@ -312,7 +325,7 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         connection.certificate.set(certificate.as_ref().into()).ok();
     }
     if session.alpn_protocol() == Some(b"h2") {
-        serve_http2(app, stream, connection).await;
+        http2::serve(app, stream, connection).await;
     } else {
         serve_http1(app, stream, connection, None).await;
     }
@@ -348,13 +361,17 @@ where
 }
 
 /// One request, counted and traced, whichever protocol it came by.
-fn answer(
+pub(super) fn answer(
     app: &Arc<App>,
     connection: &Arc<Connection>,
-    request: request::Request,
+    mut request: Request,
 ) -> impl Future<Output = Response> {
+    request.count_body(connection);
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-    let answer = routes::answer(app.clone(), connection.clone(), request);
+    let answer = match app.web_origins.refusal(connection, &request) {
+        Some(refusal) => refused(app.clone(), request, refusal),
+        None => routes::answer(app.clone(), connection.clone(), request),
+    };
     async move {
         let mut response = answer.await;
         app.observer.metrics.answered(dialect, response.status().as_u16());
@@ -363,52 +380,15 @@ fn answer(
     }
 }
 
-async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    connection.delivery.share();
-    let (stopping, peer) = (app.stopping.clone(), connection.peer);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        name_host(&mut request);
-        let (head, body) = request.into_parts();
-        let headers = head.headers.iter().collect();
-        let head = Head { method: head.method, uri: head.uri, version: head.version, headers };
-        let request = request::Request::new(head, RequestBody::from(body));
-        let (app, connection) = (app.clone(), connection.clone());
-        async move { Ok::<_, Infallible>(answer(&app, &connection, request).await) }
-    });
-    let mut serving = std::pin::pin!(
-        http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEADER_LIST_MAX)
-            .max_concurrent_streams(STREAMS_MAX)
-            .keep_alive_interval(Some(PING_EVERY))
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = stopped(stopping) => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
-    }
+/// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
+fn refused(app: Arc<App>, request: Request, refusal: Response) -> Answer {
+    Box::pin(async move {
+        drain(&app, request.into_body()).await;
+        refusal
+    })
 }
 
-/// HTTP/2 names the host in a place of its own: from here on it is a header, as it was before.
-fn name_host(request: &mut Request<Incoming>) {
-    let authority = request.uri().authority().map(hyper::http::uri::Authority::as_str);
-    if let Some(Ok(host)) = authority.map(HeaderValue::from_str)
-        && !request.headers().contains_key(HOST)
-    {
-        request.headers_mut().insert(HOST, host);
-    }
-}
-
-async fn stopped(mut stopping: watch::Receiver<bool>) {
+pub(super) async fn stopped(mut stopping: watch::Receiver<bool>) {
     stopping.wait_for(|stopping| *stopping).await.ok();
 }
 

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::hub::{Hub, Place, STREAMS_MAX};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::http::body::ResponseBody;
+use crate::http::body::{Piece, ResponseBody};
 use crate::http::headers::Headers;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::parameters;
@@ -30,8 +30,10 @@ use crate::http::{Response, json, typed};
 
 /// Seconds between signs of life, unless asked for others: below the idle timeouts of common proxies.
 const HEARTBEAT_DEFAULT: f64 = 15.0;
-/// Events in one piece.
+/// Events in one piece ...
 const PIECE_LEN: usize = 256;
+/// ... and about how many bytes: what a reader that does not read keeps of the service's memory.
+const PIECE_BYTES: usize = 32 << 10;
 /// Between two pieces: a busy table wakes a stream a hundred times a second, not ten thousand times.
 const PACE: Duration = Duration::from_millis(10);
 
@@ -88,11 +90,11 @@ pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
         tokio::select! {
             () = stream.run(&pieces) => {}
             () = pieces.closed() => {}
-            _ = stopping.wait_for(|stopping| *stopping) => {}
+            _ = stopping.wait_for(|stopping| *stopping) => drop(pieces.try_send(Piece::Last(Bytes::new()))),
         }
     });
     let mut response = typed(StatusCode::OK, "text/event-stream", Bytes::new());
-    *response.body_mut() = ResponseBody::Stream(Box::new(body));
+    *response.body_mut() = ResponseBody::Stream(Box::new(body.into()));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // nginx gathers answers unless told not to.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -150,13 +152,13 @@ struct Stream {
 
 impl Stream {
     /// Sends until the reader is gone.
-    async fn run(mut self, pieces: &mpsc::Sender<Bytes>) {
+    async fn run(mut self, pieces: &mpsc::Sender<Piece>) {
         let mut piece = String::from("retry: 1000\n: these are the events of Leasehold\n\n");
         let mut silent_since = Instant::now();
         loop {
             let more = self.read(&mut piece, silent_since);
             if !piece.is_empty() {
-                if pieces.send(std::mem::take(&mut piece).into()).await.is_err() {
+                if pieces.send(Piece::More(std::mem::take(&mut piece).into())).await.is_err() {
                     return;
                 }
                 silent_since = Instant::now();
@@ -175,7 +177,7 @@ impl Stream {
     /// Writes what there is; tells whether there is more.
     fn read(&mut self, piece: &mut String, silent_since: Instant) -> bool {
         let found = self.hub.after(self.place, PIECE_LEN);
-        let more = found.events.len() == PIECE_LEN;
+        let mut more = found.events.len() == PIECE_LEN;
         let silent = silent_since.elapsed() >= self.wanted.heartbeat;
         if let Some(place) = found.lagged {
             self.place = place;
@@ -186,6 +188,10 @@ impl Stream {
             lagged(piece, self.place, "that id is not known here: this service's log does not reach it");
         }
         for (place, event) in &found.events {
+            if piece.len() >= PIECE_BYTES {
+                more = true;
+                break;
+            }
             self.place = *place;
             if self.wants(event) {
                 write_event(piece, *place, event);

@@ -135,10 +135,10 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
-    app.note_from(new.id, owner, client);
+    app.note_from(new.id, owner.clone(), client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
-        Some(wait) => match app.long_poll() {
+        Some(wait) => match app.long_poll(&owner) {
             Ok(_place) => Box::pin(wait::claim(&app, new, wait)).await,
             Err(refusal) => return refusal,
         },
@@ -260,10 +260,10 @@ async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, 
     };
     let Asked { base_url, owner, client, wait } = asked;
     if let Patch::Finish(_) = patch {
-        app.note_from(id, owner, client);
+        app.note_from(id, owner.clone(), client);
     }
     let outcome = match (&patch, wait) {
-        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll() {
+        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll(&owner) {
             Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait)).await,
             Err(refusal) => return refusal,
         },

@@ -76,7 +76,7 @@ async fn post(
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
     let (url, new) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
-        OnBusy::QueueFor { .. } => Some(app.long_poll()?),
+        OnBusy::QueueFor { .. } => Some(app.long_poll(&new.owner)?),
         _ => None,
     };
     match wait::acquire(app, connection, new).await {

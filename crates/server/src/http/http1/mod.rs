@@ -29,7 +29,7 @@ use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::render::Ending;
 use self::rest::{Rest, Step};
 use super::Response;
-use super::body::{RequestBody, ResponseBody};
+use super::body::{Pieces, RequestBody, ResponseBody};
 use super::problem::problem;
 use super::request::Request;
 
@@ -188,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                     Length::Chunked => None,
                 };
                 let rest = Rest::new(length, expects, sender);
-                (RequestBody::Coming { pieces: Box::new(pieces), len: known }, rest)
+                (RequestBody::Coming { pieces: Box::new(pieces), len: known, sender: None }, rest)
             }
         };
         (form, Request::new(asked, body), rest)
@@ -276,19 +276,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         self.stream.write_all(&self.output).await
     }
 
-    /// Sends pieces as they come, until they end or the client goes.
-    async fn send_stream(
-        &mut self,
-        mut pieces: mpsc::Receiver<bytes::Bytes>,
-        in_chunks: bool,
-    ) -> io::Result<()> {
+    /// Sends pieces as they come, until they end or the client goes. A body that is not complete ends the connection without
+    /// the last chunk.
+    async fn send_stream(&mut self, mut pieces: Pieces, in_chunks: bool) -> io::Result<()> {
         loop {
             self.write_output().await?;
             self.stream.flush().await?;
             self.output.clear();
             let first = std::future::poll_fn(|cx| -> Poll<io::Result<_>> {
-                if let Poll::Ready(piece) = pieces.poll_recv(cx) {
-                    return Poll::Ready(Ok(piece));
+                if let Poll::Ready(piece) = pieces.poll_next(cx) {
+                    return Poll::Ready(piece.map_err(io::Error::other));
                 }
                 self.poll_rest(&mut Rest::none(), cx).map(|()| Err(io::ErrorKind::UnexpectedEof.into()))
             });
@@ -299,7 +296,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                 if !piece.is_empty() {
                     self.append(&piece, in_chunks);
                 }
-                next = if self.output.len() < ONE_PIECE_MAX { pieces.try_recv().ok() } else { None };
+                next = if self.output.len() < ONE_PIECE_MAX { pieces.try_next() } else { None };
             }
         }
         if in_chunks {
