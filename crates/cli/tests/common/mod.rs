@@ -247,10 +247,14 @@ impl Client {
     }
 
     pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(addr)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self::on(TcpStream::connect(addr)?))
+    }
+
+    /// On a connection that is there already.
+    pub fn on(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream: BufReader::new(stream) }
     }
 
     /// Sends a request and reads its response.
@@ -313,9 +317,7 @@ impl Client {
 
     /// Reads a response; an error if the connection ended or failed first.
     pub fn read_reply(&mut self, method: &str) -> std::io::Result<Reply> {
-        let line = self.read_line()?;
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))?;
+        let status = self.read_status()?;
         let mut headers = Vec::new();
         loop {
             let line = self.read_line()?;
@@ -345,6 +347,13 @@ impl Client {
         self.stream.read_exact(&mut body[start..])?;
         assert_eq!(self.read_line()?, "", "a chunk is longer than its size");
         Ok(size > 0)
+    }
+
+    /// The status of a response, whose rest is left to be read.
+    pub fn read_status(&mut self) -> std::io::Result<u16> {
+        let line = self.read_line()?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        status.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))
     }
 
     fn read_line(&mut self) -> std::io::Result<String> {

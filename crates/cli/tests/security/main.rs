@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod http2;
 mod memory;
 mod pages;
+mod places;
 mod wire;

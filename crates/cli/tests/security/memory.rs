@@ -5,10 +5,10 @@ use std::net::TcpStream;
 
 use crate::common::{Client, PATIENCE, Server, eventually};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// What the service keeps in memory.
-fn resident(server: &Server) -> u64 {
+pub(crate) fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
@@ -21,16 +21,21 @@ fn connections(server: &Server) -> usize {
     count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
-/// A service with this many claims of almost 64 KiB each.
+/// A service with this many large claims.
 fn with_large_claims(args: &[&str], count: usize) -> Server {
     let server = Server::start_with(args);
+    fill(&server, count);
+    server
+}
+
+/// Makes this many claims of almost 64 KiB each.
+pub(crate) fn fill(server: &Server, count: usize) {
     let data = "x".repeat(60 << 10);
     let mut client = server.client();
     for i in 0..count {
         let body = format!(r#"{{"resource": "large/{i:04}", "ttl": 600, "user_data": "{data}"}}"#);
         assert_eq!(client.request("POST", "/v1/claims/", &[], body.as_bytes()).status, 201);
     }
-    server
 }
 
 /// Sends a request whose answer nobody reads. The small buffer leaves as much as possible of it to the service.

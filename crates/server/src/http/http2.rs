@@ -45,7 +45,7 @@ where
 {
     connection.delivery.share();
     let (stopping, peer) = (app.stopping.clone(), connection.peer);
-    let (patience, write_timeout) = (app.config.header_timeout, app.config.write_timeout);
+    let (patience, write_timeout) = (app.patience(&connection), app.config.write_timeout);
     let requests = Requests { open: watch::Sender::new(0), write_timeout };
     let idle = idle(requests.open.subscribe(), patience);
     let service = service_fn(move |mut request: Request<Incoming>| {

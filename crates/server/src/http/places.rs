@@ -38,7 +38,8 @@ struct Taken {
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,
-    client: Arc<str>,
+    /// Whose share it is part of.
+    client: Option<Arc<str>>,
     count: usize,
 }
 
@@ -59,13 +60,19 @@ impl Places {
 
     /// Takes a place for a client, whose name is that of an owner: a user, an address, or `anonymous for ADDRESS`.
     pub fn take(self: &Arc<Self>, owner: &Arc<str>) -> Result<Place, Full> {
-        let mut place = Place { places: self.clone(), client: client_name(owner), count: 0 };
+        let mut place = self.none_yet(owner);
+        place.extend(1).map(|()| place)
+    }
+
+    /// Takes a place for nobody in particular: a proxy, which speaks for many.
+    pub fn take_for_many(self: &Arc<Self>) -> Result<Place, Full> {
+        let mut place = Place { places: self.clone(), client: None, count: 0 };
         place.extend(1).map(|()| place)
     }
 
     /// A place of this client that may grow: it has none yet.
     pub fn none_yet(self: &Arc<Self>, owner: &Arc<str>) -> Place {
-        Place { places: self.clone(), client: client_name(owner), count: 0 }
+        Place { places: self.clone(), client: Some(client_name(owner)), count: 0 }
     }
 
     /// How many are taken.
@@ -85,16 +92,16 @@ impl Place {
     /// Takes more, or leaves everything as it is.
     pub fn extend(&mut self, count: usize) -> Result<(), Full> {
         let places = &self.places;
-        let share = places.share_of(&self.client);
         let mut taken = places.taken.lock();
         if taken.total + count > places.max {
             return Err(Full::Total);
         }
-        match taken.by_client.get_mut(&self.client) {
-            Some(own) if *own + count > share => return Err(Full::Client),
-            Some(own) => *own += count,
-            None if count > share => return Err(Full::Client),
-            None => drop(taken.by_client.insert(self.client.clone(), count)),
+        if let Some(client) = &self.client {
+            let own = taken.by_client.get(client).copied().unwrap_or(0) + count;
+            if own > places.share_of(client) {
+                return Err(Full::Client);
+            }
+            taken.by_client.insert(client.clone(), own);
         }
         taken.total += count;
         self.count += count;
@@ -104,15 +111,13 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.count == 0 {
-            return;
-        }
         let mut taken = self.places.taken.lock();
         taken.total -= self.count;
-        if let Some(own) = taken.by_client.get_mut(&self.client) {
+        let Some(client) = self.client.as_ref().filter(|_| self.count > 0) else { return };
+        if let Some(own) = taken.by_client.get_mut(client) {
             *own -= self.count;
             if *own == 0 {
-                taken.by_client.remove(&self.client);
+                taken.by_client.remove(client);
             }
         }
     }

@@ -14,6 +14,7 @@ use hyper::{Method, Version};
 use super::body::{RequestBody, Sender};
 use super::delivery::Delivery;
 use super::headers::{Headers, Value};
+use super::places::Full;
 pub use super::receive::{collect_body, drain, expect_body, read_body};
 use crate::access::LastKnown;
 
@@ -113,6 +114,8 @@ pub struct Connection {
     trusted_proxies: Box<[IpAddr]>,
     /// Whether it is TLS.
     pub secure: bool,
+    /// It has no place among the connections, and why: only health pages are answered on it.
+    pub crowded: Option<Full>,
     /// The client's certificate, in DER, which TLS has verified.
     pub certificate: OnceLock<Box<[u8]>>,
     /// Bytes of bodies that came over it and are still kept.
@@ -137,6 +140,7 @@ impl Connection {
             trusted,
             trusted_proxies: if trusted { trusted_proxies.into() } else { Box::default() },
             secure: false,
+            crowded: None,
             certificate: OnceLock::new(),
             body_bytes: AtomicUsize::new(0),
             delivery: Delivery::default(),

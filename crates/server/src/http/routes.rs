@@ -193,7 +193,7 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request, cal
     match path {
         "/v1/backup" => Box::pin(cluster::backup(&app, &request, &caller)).await,
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request, &caller).await,
-        "/v1/events" => events::answer(&app, &request, &caller),
+        "/v1/events" => events::answer(&app, &connection, &request, &caller),
         "/metrics" => match caller.require(Verb::Admin, "*") {
             Ok(()) => health::answer(&app, &request),
             Err(refusal) => refusal,

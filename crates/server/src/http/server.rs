@@ -3,6 +3,7 @@
 //! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use leasehold_core::ClaimId;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::Response;
 use super::aside::Aside;
@@ -23,7 +24,7 @@ use super::headers::Headers;
 use super::http1::Http1;
 use super::http2;
 use super::places::{Full, Place, Places};
-use super::problem::{problem, try_again};
+use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
 use super::routes::{self, Answer};
 use super::tls::Tls;
@@ -34,7 +35,8 @@ use crate::access::{Access, Caller, Policy};
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::observe::Observer;
+use crate::observe::{Observer, health};
+use crate::observe::hub::STREAMS_MAX;
 use crate::observe::metrics::Dialect;
 
 /// How long requests in flight may take to be answered once the node stops.
@@ -43,6 +45,11 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
+
+/// Connections beyond the limit on which health pages are answered ...
+pub const HEALTH_PLACES: usize = 32;
+/// ... if they are asked for at once.
+const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
@@ -109,6 +116,8 @@ pub struct App {
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
     pub long_polls: Arc<Places>,
+    /// Places for event streams.
+    pub streams: Arc<Places>,
     /// Bytes of bodies that are received.
     pub body_bytes: Arc<Places>,
     /// What web pages may do here.
@@ -146,6 +155,12 @@ impl App {
         })
     }
 
+    /// How long this connection may take to ask for something.
+    pub(super) fn patience(&self, connection: &Connection) -> Duration {
+        let patience = self.config.header_timeout;
+        if connection.crowded.is_some() { patience.min(CROWDED_PATIENCE) } else { patience }
+    }
+
     fn new(
         engine: Arc<Engine>,
         config: Config,
@@ -157,6 +172,7 @@ impl App {
         Self {
             administrators: Administrators::new(config.admin.clone()),
             long_polls: Places::new(config.long_polls_max, config.share),
+            streams: Places::new(STREAMS_MAX, config.share),
             body_bytes: Places::new(config.body_bytes_max, config.share),
             web_origins: WebOrigins::new(&config),
             engine,
@@ -201,6 +217,18 @@ pub struct Server {
     near: Arc<Semaphore>,
     /// How many of them only a leader gives away.
     near_at_leader: usize,
+    /// Places for connections.
+    places: Arc<Places>,
+    /// Further ones, in which health pages are answered and nothing else.
+    health_places: Arc<Places>,
+}
+
+/// What a connection has while it lasts.
+struct Seat {
+    _place: Place,
+    /// It is one of those for health pages: why it has no other.
+    crowded: Option<Full>,
+    _alive: mpsc::Sender<Infallible>,
 }
 
 impl Server {
@@ -223,7 +251,9 @@ impl Server {
             false => (NEAR_ON_MORE_CORES, 0),
         };
         let near = Arc::new(Semaphore::new(near + near_at_leader));
-        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader })
+        let places = Places::new(app.config.connections_max, app.config.share);
+        let health_places = Places::new(HEALTH_PLACES, app.config.share);
+        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader, places, health_places })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -233,7 +263,7 @@ impl Server {
 
     /// Serves until `stop` is done, then answers what is in flight.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let places = Arc::new(Semaphore::new(self.app.config.connections_max));
+        let (alive, mut ended) = mpsc::channel(1);
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -241,9 +271,9 @@ impl Server {
                 () = &mut stop => break,
             };
             match accepted {
-                Ok((stream, peer)) => match places.clone().try_acquire_owned() {
-                    Ok(place) => self.start(stream, peer, place),
-                    Err(_) => drop(tokio::spawn(turn_away(stream))),
+                Ok((stream, peer)) => match self.seat(peer, &alive) {
+                    Some(seat) => self.start(stream, peer, seat),
+                    None => turn_away(&stream),
                 },
                 Err(error) => {
                     // Out of file descriptors, most likely: let some connections end first.
@@ -252,13 +282,25 @@ impl Server {
                 }
             }
         }
-        drop(self.listener);
+        drop((self.listener, alive));
         self.stop.send_replace(true);
-        // When every place is free, every connection has ended.
-        let all = places.acquire_many(self.app.config.connections_max as u32);
-        if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
+        // Nothing is ever sent: the channel ends with the last connection.
+        if tokio::time::timeout(STOP_GRACE, ended.recv()).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
+    }
+
+    /// A place for a connection: among the others, or where only health pages are answered.
+    fn seat(&self, peer: SocketAddr, alive: &mpsc::Sender<Infallible>) -> Option<Seat> {
+        let ip = peer.ip().to_canonical();
+        let is_proxy = self.app.config.trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
+        let name: Arc<str> = ip.to_string().into();
+        let place = if is_proxy { self.places.take_for_many() } else { self.places.take(&name) };
+        let (place, crowded) = match place {
+            Ok(place) => (place, None),
+            Err(full) => (self.health_places.take(&name).ok()?, Some(full)),
+        };
+        Some(Seat { _place: place, crowded, _alive: alive.clone() })
     }
 
     /// A place near the engine, if there is one for another connection.
@@ -272,18 +314,18 @@ impl Server {
     }
 
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
-    fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+    fn start(&self, stream: TcpStream, peer: SocketAddr, seat: Seat) {
         let app = self.app.clone();
-        let near = self.near();
+        let near = if seat.crowded.is_none() { self.near() } else { None };
         let Some(near) = near else {
-            tokio::spawn(serve(app, stream, peer, place, None));
+            tokio::spawn(serve(app, stream, peer, seat, None));
             return;
         };
         // Whichever thread serves it is to hear of what it receives.
         let moved = stream.into_std();
         self.app.engine.spawn_near(async move {
             match moved.and_then(TcpStream::from_std) {
-                Ok(stream) => serve(app, stream, peer, place, Some(near)).await,
+                Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
                 Err(error) => tracing::warn!(%error, "a connection could not be served"),
             }
         });
@@ -291,12 +333,13 @@ impl Server {
 }
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.
-async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit, near: Near) {
+async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, seat: Seat, near: Near) {
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
     keep_alive(&stream);
     let mut connection = Connection::new(peer, local, &app.config.trusted_proxies);
     connection.secure = app.guards.tls.is_some();
+    connection.crowded = seat.crowded;
     let connection = Arc::new(connection);
     let wire = Wire::new(stream, connection.clone(), app.config.write_timeout);
     match app.guards.tls.clone() {
@@ -304,14 +347,14 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedS
         // A handshake takes much more room than a connection that has none.
         Some(tls) => Box::pin(serve_tls(app, wire, connection, &tls)).await,
     }
-    drop(place);
+    drop(seat);
 }
 
 /// The handshake, within the time for headers; then whichever protocol both sides speak.
 async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
     let handshake = tls.acceptor().accept(wire);
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(app.config.header_timeout, handshake) => shaken,
+        shaken = tokio::time::timeout(app.patience(&connection), handshake) => shaken,
         () = stopped(app.stopping.clone()) => return,
     };
     let peer = connection.peer;
@@ -339,7 +382,7 @@ where
     metrics.connections.fetch_add(1, Ordering::Relaxed);
     let stopping = app.stopping.clone();
     // The simulation has no clock of its own for connections.
-    let patience = (!cfg!(feature = "sim")).then_some(app.config.header_timeout);
+    let patience = (!cfg!(feature = "sim")).then(|| app.patience(&connection));
     let is_stopping = || !matches!(stopping.has_changed(), Ok(false));
     // An entry has outcomes for connections of several threads once there are more than have a place here. What the others
     // answer is to be under way before this thread sends: clients that go on too early would take the processor from them,
@@ -349,7 +392,7 @@ where
         connection.delivery.seen();
         answer(&app, &connection, request)
     };
-    let http1 = Http1::new(stream);
+    let http1 = Http1::new(stream, connection.crowded.map(too_many_connections));
     let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
     connection.delivery.close();
     tokio::select! {
@@ -368,16 +411,35 @@ pub(super) fn answer(
 ) -> impl Future<Output = Response> {
     request.count_body(connection);
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-    let answer = match app.web_origins.refusal(connection, &request) {
+    let answer = match refusal(app, connection, &request) {
         Some(refusal) => refused(app.clone(), request, refusal),
         None => routes::answer(app.clone(), connection.clone(), request),
     };
     async move {
         let mut response = answer.await;
+        if connection.crowded.is_some() {
+            response = closing(response);
+        }
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);
         response
     }
+}
+
+/// Why a request gets no further, whoever sends it.
+fn refusal(app: &App, connection: &Connection, request: &Request) -> Option<Response> {
+    let path = request.uri().path();
+    let is_health = || health::is_probe(path) && path != "/metrics";
+    match connection.crowded.filter(|_| !is_health()) {
+        Some(full) => Some(too_many_connections(full)),
+        None => app.web_origins.refusal(connection, request),
+    }
+}
+
+fn too_many_connections(full: Full) -> Response {
+    let whose = if full == Full::Client { "from this address " } else { "" };
+    let detail = format!("too many connections {whose}are open already: come back later");
+    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", &detail))
 }
 
 /// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
@@ -401,11 +463,6 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let _ = crate::outside::timeout(LINGER, rest).await;
 }
 
-/// The last words on a connection; who does not take them in time misses them.
-async fn send_last(stream: &mut (impl AsyncWriteExt + Unpin), text: &str) {
-    let _ = tokio::time::timeout(LINGER, stream.write_all(text.as_bytes())).await;
-}
-
 /// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.
 fn keep_alive(stream: &TcpStream) {
     let probes = TcpKeepalive::new()
@@ -417,9 +474,11 @@ fn keep_alive(stream: &TcpStream) {
     }
 }
 
-/// Tells one connection too many to come back.
-async fn turn_away(mut stream: TcpStream) {
-    const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+/// Tells one connection too many to come back. At once: one that waited would take a descriptor from the log.
+fn turn_away(stream: &TcpStream) {
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
         Content-Length: 0\r\n\r\n";
-    send_last(&mut stream, BUSY).await;
+    if let Err(error) = SockRef::from(stream).send(BUSY) {
+        tracing::debug!(%error, "a connection that was turned away was not told so");
+    }
 }

@@ -16,14 +16,15 @@ use leasehold_core::{Event, EventKind, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::hub::{Hub, Place, STREAMS_MAX};
+use super::hub::{Hub, Place};
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::http::body::{Piece, ResponseBody};
 use crate::http::headers::Headers;
+use crate::http::places::Full;
 use crate::http::problem::{method_not_allowed, problem};
 use crate::http::query::parameters;
-use crate::http::request::Request;
+use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::time::rfc3339;
 use crate::http::{Response, json, typed};
@@ -63,7 +64,7 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
+pub fn answer(app: &Arc<App>, connection: &Connection, request: &Request, caller: &Caller) -> Response {
     if request.method() != Method::GET {
         return method_not_allowed("GET");
     }
@@ -75,18 +76,17 @@ pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
         Err(mistakes) => return json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))),
     };
     let hub = &app.observer.hub;
-    let Some(membership) = hub.join() else {
-        let detail = format!("{STREAMS_MAX} streams are open already: close some, or ask another node");
-        let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", &detail);
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return response;
+    let place = match app.streams.take(&caller.owner(connection, request.headers())) {
+        Ok(place) => place,
+        Err(full) => return too_many_streams(full),
     };
+    let membership = hub.join();
     let (pieces, body) = mpsc::channel(1);
     let mut stopping = app.stopping.clone();
-    let place = wanted.after.unwrap_or_else(|| hub.newest());
-    let stream = Stream { hub: hub.clone(), place, wanted, caller: caller.clone() };
+    let start = wanted.after.unwrap_or_else(|| hub.newest());
+    let stream = Stream { hub: hub.clone(), place: start, wanted, caller: caller.clone() };
     tokio::spawn(async move {
-        let _membership = membership;
+        let _counted = (place, membership);
         tokio::select! {
             () = stream.run(&pieces) => {}
             () = pieces.closed() => {}
@@ -98,6 +98,14 @@ pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // nginx gathers answers unless told not to.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+fn too_many_streams(full: Full) -> Response {
+    let whose = if full == Full::Client { " of this client" } else { "" };
+    let detail = format!("too many event streams{whose} are open already: close some, or ask another node");
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", &detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Http1<S> {
     output: Vec<u8>,
     /// Bytes of a body that nobody read, before the next request.
     skip: u64,
+    /// What a client is told that asks for nothing in time.
+    unasked: Option<Response>,
 }
 
 /// Why there is no next request.
@@ -75,8 +77,8 @@ struct Form {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     /// A fresh connection.
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0 }
+    pub(super) fn new(stream: S, unasked: Option<Response>) -> Self {
+        Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0, unasked }
     }
 
     /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
@@ -113,7 +115,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                 Ok(false) | Err(_) => break End::Gone,
             }
         };
-        if let Some(response) = end.last_word(patience) {
+        let unasked = self.unasked.take().filter(|_| matches!(end, End::TooSlow { begun: false }));
+        if let Some(response) = end.last_word(patience).or(unasked) {
             tracing::debug!(?end, "a connection ended early");
             let form = Form { is_head: false, version: Version::HTTP_11, keeps: false };
             self.send(response, form, &Rest::none()).await.ok();
@@ -381,7 +384,7 @@ mod tests {
                 false
             };
             let never = std::future::pending();
-            Http1::new(stream).serve(None, never, is_stopping, || stands_back, answer).await;
+            Http1::new(stream, None).serve(None, never, is_stopping, || stands_back, answer).await;
             assert_eq!(sent_after.load(Relaxed), stands_back);
         }
     }
