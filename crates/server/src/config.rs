@@ -296,7 +296,9 @@ fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigEr
         None => Ok(origins),
         Some(origin) => Err(ConfigError {
             setting: "allowed-origins",
-            problem: format!("'{origin}' is no origin: write scheme and host, such as https://tools.example.org"),
+            problem: format!(
+                "'{origin}' is no origin: write scheme and host, such as https://tools.example.org"
+            ),
         }),
     }
 }

@@ -15,7 +15,7 @@ use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
-use leasehold_server::http::server::{Guards, Server};
+use leasehold_server::http::server::{Guards, HEALTH_PLACES, Server};
 use leasehold_server::http::tls::TlsOptions;
 use leasehold_server::observe::Observer;
 use leasehold_server::publish::Listener;
@@ -215,6 +215,10 @@ impl ServeArgs {
     }
 }
 
+/// Descriptors that connections never get: some forty segments of a large log, snapshots, four connections to each of four
+/// peers and as many of theirs, the audit, identity providers; and as many again.
+const DESCRIPTORS_KEPT: u64 = 224;
+
 /// Where the settings come from: read at the start, and again on SIGHUP.
 struct Sources {
     file: Option<PathBuf>,
@@ -237,26 +241,38 @@ impl Sources {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     start_logging();
     let sources = Sources { file: args.config.clone(), flags: args.into_options() };
-    let config = sources.read()?;
-    raise_descriptor_limit(config.connections_max as u64 + 256);
+    let mut config = sources.read()?;
+    fit_descriptors(&mut config);
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config, sources))
 }
 
-/// Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
-fn raise_descriptor_limit(wanted: u64) {
+/// Bounds the number of connections by what the process may open. Each is a descriptor, and the log, snapshots and peers
+/// need some, too: a node that has none left for its log must stop.
+fn fit_descriptors(config: &mut Config) {
+    let wanted = config.connections_max as u64 + HEALTH_PLACES as u64 + DESCRIPTORS_KEPT;
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
+    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let mut current = limit.current.unwrap_or(u64::MAX);
+    if current < most {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+        current = if raised.is_ok() { most } else { current };
+    }
+    if current >= wanted {
+        let connections = config.connections_max;
+        tracing::debug!(descriptors = current, connections, "there are descriptors for all connections");
         return;
     }
-    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
-    if raised.is_err() || most < wanted {
-        tracing::warn!(
-            limit = most,
-            wanted,
-            "few file descriptors for that many connections: raise `ulimit -Hn`"
-        );
-    }
+    // Where there are few, at least half of them are kept.
+    let kept = (DESCRIPTORS_KEPT + HEALTH_PLACES as u64).min(current / 2);
+    let connections = usize::try_from(current - kept).unwrap_or(usize::MAX).clamp(1, config.connections_max);
+    tracing::warn!(
+        descriptors = current,
+        kept,
+        connections,
+        wanted = config.connections_max,
+        "fewer connections than --connections-max: raise the limit of open files (`ulimit -Hn`, LimitNOFILE)"
+    );
+    config.connections_max = connections;
 }
 
 /// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.

@@ -75,13 +75,27 @@ impl Server {
         Self::try_start_in(data, args).unwrap_or_else(|output| panic!("the server did not start: {output}"))
     }
 
-    /// The same, or what it wrote to stderr before it exited.
+    /// A fresh one that may open so many files.
+    pub fn start_with_descriptors(descriptors: u32, args: &[&str]) -> Self {
+        let dir = TempDir::new();
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={descriptors}:{descriptors}")).arg(env!("CARGO_BIN_EXE_leasehold"));
+        let mut server = Self::try_start(command, &dir.path().join("data"), args).unwrap();
+        server._dir = Some(dir);
+        server
+    }
+
+    /// The same as `start_in`, or what it wrote to stderr before it exited.
     pub fn try_start_in(data: &Path, args: &[&str]) -> Result<Self, String> {
+        Self::try_start(Command::new(env!("CARGO_BIN_EXE_leasehold")), data, args)
+    }
+
+    fn try_start(mut command: Command, data: &Path, args: &[&str]) -> Result<Self, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let log_name =
             format!("leasehold-log-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let log = std::env::temp_dir().join(log_name);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(args)

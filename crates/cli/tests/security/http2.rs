@@ -94,7 +94,17 @@ fn start(args: &[&str]) -> (Server, TempDir) {
     let dir = TempDir::new();
     let [key, certificate] = ["node.key", "node.pem"].map(|name| dir.path().join(name).display().to_string());
     let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
         .args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate])
         .output();
     assert!(made.unwrap().status.success());

@@ -135,7 +135,8 @@ fn bodies_beyond_the_budget_are_refused_and_small_ones_are_not() {
     let start = || {
         let mut client = server.client();
         let len = 4 * MIB as usize;
-        let head = format!("POST /v1/dss/media/lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n");
+        let head =
+            format!("POST /v1/dss/media/lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n");
         client.send_raw(head.as_bytes());
         client.stream().try_clone().unwrap().write_all(&vec![b' '; len - 1]).ok();
         client

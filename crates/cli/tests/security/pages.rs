@@ -18,7 +18,9 @@ fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body
 fn a_page_that_calls_itself_by_our_address_is_told_nothing() {
     let server = usual();
     let port = server.addr.port();
-    for host in [format!("evil.example:{port}"), "evil.example".into(), format!("127.0.0.1.evil.example:{port}")] {
+    for host in
+        [format!("evil.example:{port}"), "evil.example".into(), format!("127.0.0.1.evil.example:{port}")]
+    {
         let headers = [("Host", host.as_str())];
         for path in ["/v1/claims/", "/", "/v1/events", "/resources"] {
             let reply = ask(&server, "GET", path, &headers, "");
@@ -48,7 +50,11 @@ fn a_form_or_script_of_another_page_changes_nothing() {
     let host = server.addr.to_string();
     let own = format!("http://{host}");
     let foreign: [&[(&str, &str)]; 6] = [
-        &[("Origin", "http://evil.example"), ("Sec-Fetch-Site", "cross-site"), ("Content-Type", "text/plain")],
+        &[
+            ("Origin", "http://evil.example"),
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Content-Type", "text/plain"),
+        ],
         &[("Origin", "http://evil.example"), ("Content-Type", "application/x-www-form-urlencoded")],
         &[("Origin", "null")],
         &[("Sec-Fetch-Site", "cross-site")],
@@ -65,7 +71,11 @@ fn a_form_or_script_of_another_page_changes_nothing() {
             ("PUT", "/v1/ns/leases/r", ""),
         ] {
             let reply = ask(&server, method, path, &headers, body);
-            assert_eq!((reply.status, reply.problem().as_str()), (403, "foreign-origin"), "{headers:?} {path}");
+            assert_eq!(
+                (reply.status, reply.problem().as_str()),
+                (403, "foreign-origin"),
+                "{headers:?} {path}"
+            );
         }
         // To look is no change: a browser shows the page nothing of it.
         assert_eq!(ask(&server, "GET", "/v1/claims/", &headers, "").text(), "[]\n");

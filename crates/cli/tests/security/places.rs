@@ -160,3 +160,48 @@ fn long_polls_of_one_user_leave_places_to_others() {
     let _others = wait(anna);
     queued(5);
 }
+
+#[test]
+fn idle_connections_take_no_descriptor_from_the_log() {
+    let mut server = Server::start_with_descriptors(256, &[]);
+    assert!(server.logged().contains("fewer connections than --connections-max"), "{}", server.logged());
+    let mut inside = server.client();
+    assert_eq!(inside.request("GET", "/livez", &[], b"").status, 200);
+    let idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(server.addr).unwrap()).collect();
+    // The log goes on to its next files, and a snapshot is written.
+    let data = "x".repeat(60 << 10);
+    for i in 0..700 {
+        let body = format!(r#"{{"resource": "large/{i:04}", "ttl": 600, "user_data": "{data}"}}"#);
+        let reply = inside.request("POST", "/v1/claims/", &[], body.as_bytes());
+        assert_eq!(reply.status, 201, "{i}: {reply:?}\n{}", server.logged());
+    }
+    assert!(!server.logged().contains("could not be accepted"), "{}", server.logged());
+    drop(idle);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_lack_of_descriptors_is_not_taken_for_a_full_disk() {
+    let mut server = Server::start();
+    let pid = server.pid().to_string();
+    let limit = |descriptors: &str| {
+        let args = ["--pid", &pid, &format!("--nofile={descriptors}")];
+        assert!(std::process::Command::new("prlimit").args(args).status().unwrap().success());
+    };
+    let mut inside = server.client();
+    assert_eq!(inside.request("GET", "/livez", &[], b"").status, 200);
+    limit("3:4096");
+    let writer = std::thread::spawn(move || {
+        let data = "x".repeat(60 << 10);
+        let write = |i| {
+            let body = format!(r#"{{"resource": "large/{i:04}", "ttl": 600, "user_data": "{data}"}}"#);
+            inside.request("POST", "/v1/claims/", &[], body.as_bytes()).status
+        };
+        (0..700).map(write).collect::<Vec<u16>>()
+    });
+    eventually("the log wants a descriptor", || server.logged().contains("no file descriptor is free"));
+    limit("4096:4096");
+    let answered = writer.join().unwrap();
+    assert!(answered.iter().all(|status| *status == 201), "{answered:?}\n{}", server.logged());
+    assert!(server.terminate().success());
+}

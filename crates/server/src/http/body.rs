@@ -163,7 +163,9 @@ impl Pieces {
             return Poll::Ready(Ok(None));
         }
         let piece = ready!(self.channel.poll_recv(cx));
-        Poll::Ready(piece.ok_or(Broken("the answer could not be completed")).map(|piece| Some(self.open(piece))))
+        Poll::Ready(
+            piece.ok_or(Broken("the answer could not be completed")).map(|piece| Some(self.open(piece))),
+        )
     }
 
     /// The next bytes, if they are there already.
@@ -211,10 +213,7 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Broken;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let polled = match self.get_mut() {
             Self::Whole(whole) => Poll::Ready(next_frame(whole)),
             Self::Stream(pieces) => pieces.poll_frame(cx),

@@ -170,7 +170,10 @@ impl Wire {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let peer = self.connection.peer;
                 tracing::debug!(%peer, ?timeout, "a client takes nothing of its answer: its connection ends");
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing of its answer")))
+                Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the client takes nothing of its answer",
+                )))
             }
             Err(error) => Poll::Ready(Err(error)),
         }

@@ -75,7 +75,9 @@ where
     *response.body_mut() = match pieces.recv().await {
         Some(Piece::Last(whole)) => ResponseBody::Whole(whole),
         Some(first) => ResponseBody::Stream(Box::new((first, pieces).into())),
-        None => return Err(why.await.map_or_else(|_| engine_problem(&EngineError::Stopping), |refusal| *refusal)),
+        None => {
+            return Err(why.await.map_or_else(|_| engine_problem(&EngineError::Stopping), |refusal| *refusal));
+        }
     };
     Ok(response)
 }

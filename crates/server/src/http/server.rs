@@ -35,9 +35,9 @@ use crate::access::{Access, Caller, Policy};
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::observe::{Observer, health};
 use crate::observe::hub::STREAMS_MAX;
 use crate::observe::metrics::Dialect;
+use crate::observe::{Observer, health};
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -149,8 +149,9 @@ impl App {
     pub fn long_poll(&self, owner: &Arc<str>) -> Result<Place, Response> {
         self.long_polls.take(owner).map_err(|full| {
             let whose = if full == Full::Client { " of this client" } else { "" };
-            let detail =
-                format!("too many requests{whose} stand open already: come back later, or ask without waiting");
+            let detail = format!(
+                "too many requests{whose} stand open already: come back later, or ask without waiting"
+            );
             try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", &detail))
         })
     }

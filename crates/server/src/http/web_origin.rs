@@ -78,7 +78,9 @@ impl WebOrigins {
         let mut origins = headers.get_all(ORIGIN).map(|origin| origin.to_str().unwrap_or("null"));
         match (origins.next(), origins.next()) {
             (None, _) => !matches!(site, Some(b"cross-site" | b"same-site")),
-            (Some(origin), None) if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) => true,
+            (Some(origin), None) if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) => {
+                true
+            }
             (Some(origin), None) => site != Some(b"cross-site") && is_same(origin, connection, headers),
             (Some(_), Some(_)) => false,
         }
@@ -100,7 +102,8 @@ fn is_same(origin: &str, connection: &Connection, headers: &Headers) -> bool {
     let own_scheme = forwarded(FORWARDED_PROTO).or(connection.secure.then_some("https"));
     let port = if scheme.eq_ignore_ascii_case("https") { "443" } else { "80" };
     let same = |host: &str| {
-        bare(host).eq_ignore_ascii_case(bare(page)) && port_of(host).unwrap_or(port) == port_of(page).unwrap_or(port)
+        bare(host).eq_ignore_ascii_case(bare(page))
+            && port_of(host).unwrap_or(port) == port_of(page).unwrap_or(port)
     };
     own_scheme.is_none_or(|own| own.eq_ignore_ascii_case(scheme))
         && [text(HOST), forwarded(FORWARDED_HOST)].into_iter().flatten().any(same)
@@ -221,11 +224,8 @@ mod tests {
 
     #[test]
     fn behind_a_proxy_the_page_is_where_its_readers_see_it() {
-        let forwarded = [
-            ("Host", "inside:4080"),
-            ("X-Forwarded-Host", "locks.example"),
-            ("X-Forwarded-Proto", "https"),
-        ];
+        let forwarded =
+            [("Host", "inside:4080"), ("X-Forwarded-Host", "locks.example"), ("X-Forwarded-Proto", "https")];
         let with = |origin| [&forwarded[..], &[("Origin", origin)]].concat();
         let status = |proxy, origin| refused(Options::default(), proxy, Method::POST, &with(origin));
         assert_eq!(status(true, "https://locks.example"), None);
@@ -240,6 +240,10 @@ mod tests {
     #[test]
     fn settings_name_origins() {
         assert!(["https://a.example", "http://a:1", "https://a/"].into_iter().all(is_origin));
-        assert!(["a.example", "https://", "ftp://a", "https://a/b", "https://u@a"].into_iter().all(|bad| !is_origin(bad)));
+        assert!(
+            ["a.example", "https://", "ftp://a", "https://a/b", "https://u@a"]
+                .into_iter()
+                .all(|bad| !is_origin(bad))
+        );
     }
 }
