@@ -167,3 +167,46 @@ fn bodies_beyond_the_budget_are_refused_and_small_ones_are_not() {
     last.send_raw(b" ");
     assert_eq!(last.reply().status, 400);
 }
+
+/// Claims all of these, a hundred at a time so that they share syncs.
+fn claim_all(server: &Server, resources: impl Iterator<Item = String>) {
+    let mut clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    let resources: Vec<String> = resources.collect();
+    for some in resources.chunks(clients.len()) {
+        for (client, resource) in clients.iter_mut().zip(some) {
+            let body = format!(r#"{{"resource": "{resource}", "ttl": 3600}}"#);
+            client.send("POST", "/v1/claims/", &[], body.as_bytes());
+        }
+        for (client, _) in clients.iter_mut().zip(some) {
+            let reply = client.reply();
+            assert!(matches!(reply.status, 201 | 202), "{reply:?}");
+        }
+    }
+}
+
+#[test]
+fn long_queues_and_many_names_are_listed_whole_and_cost_little() {
+    const MANY: usize = 10_000;
+    let server = Server::start();
+    claim_all(&server, (0..MANY).map(|_| "busy".into()));
+    claim_all(&server, (0..MANY).map(|i| format!("name{i:05}")));
+    let before = resident(&server);
+    let readers: Vec<TcpStream> = (0..60)
+        .map(|i| ask_and_never_read(&server, if i % 2 == 0 { "/resources/busy" } else { "/resources" }))
+        .collect();
+    for reader in &readers {
+        reader.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(reader.peek(&mut [0]).unwrap(), 1);
+    }
+    let grown = resident(&server).saturating_sub(before);
+    assert!(grown < 60 * MIB, "{} MiB for lists that nobody reads", grown / MIB);
+    let queue = server.get("/resources/busy").json();
+    let locks = queue["_embedded"]["locks"].as_array().unwrap();
+    assert_eq!((locks.len(), &queue["name"]), (MANY, &"busy".into()));
+    let active = |lock: &&serde_json::Value| lock["active"] == true;
+    assert!(active(&&locks[0]) && locks.iter().filter(active).count() == 1, "the holder is first, and one");
+    let names = server.get("/resources").json();
+    let names = names["_embedded"]["resources"].as_array().unwrap();
+    assert_eq!(names.len(), MANY + 1);
+    assert!(names.iter().zip(&names[1..]).all(|(one, next)| one["name"].as_str() < next["name"].as_str()));
+}
