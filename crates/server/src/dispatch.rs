@@ -241,7 +241,7 @@ async fn call_rarer(
         Route::LockedResources => Box::pin(locks::admin::list(app, connection, &request, caller)).await,
         Route::UnlockAll => Box::pin(locks::admin::unlock_all(app, connection, &request, caller)).await,
         Route::LocksOf(name) => {
-            Box::pin(locks::admin::locks_of(app, connection, &request, &name, caller)).await
+            Box::pin(locks::admin::locks_of(app, connection, &request, name, caller)).await
         }
         Route::UnlockResource(name) => {
             Box::pin(locks::admin::unlock_resource(app, connection, &request, name, caller)).await
@@ -262,7 +262,7 @@ async fn call_rarer(
         Route::Resources => dashboard::resources(app, &request, caller).await,
         Route::Resource(name) => dashboard::resource(app, connection, &request, &name).await,
         Route::Overview => Ok(dashboard::overview(app)),
-        Route::Events => events::answer(app, &request, caller),
+        Route::Events => events::answer(app, connection, &request, caller),
         Route::Metrics => Ok(health::metrics(app)),
         Route::Cluster => Ok(Box::pin(cluster::status(app, &request)).await),
         Route::AddNode => Box::pin(cluster::add(app, request, caller)).await,

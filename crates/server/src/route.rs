@@ -280,6 +280,11 @@ impl Route {
         }
     }
 
+    /// Whether the call is a probe: it is answered also where there is no place for anything else.
+    pub fn is_probe(&self) -> bool {
+        matches!(self, Self::Live | Self::Ready | Self::Healthy | Self::LeasesHealthy | Self::Version)
+    }
+
     /// Whether the call only reads: `stale=true` is for such calls alone.
     pub fn is_read(&self) -> bool {
         self.freshness() == Freshness::Read

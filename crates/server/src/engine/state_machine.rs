@@ -241,6 +241,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.
+                Err((error, frozen)) if outside::lacks_descriptors(&error) => {
+                    self.frozen = Some(frozen);
+                    tracing::error!(%error, "no file descriptor is free for a snapshot; trying again in 1 s");
+                    outside::sleep(std::time::Duration::from_secs(1)).await;
+                }
                 Err((error, frozen)) if error.kind() == io::ErrorKind::StorageFull => {
                     self.frozen = Some(frozen);
                     tracing::error!(%error, "no space to write a snapshot; trying again in 5 s: free space on the disk of the data directory");

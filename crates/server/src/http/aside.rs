@@ -22,6 +22,14 @@ impl Aside {
         Self(Some(Handle::current()))
     }
 
+    /// Starts a task there.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match &self.0 {
+            Some(threads) => drop(threads.spawn(task)),
+            None => drop(crate::outside::spawn(task)),
+        }
+    }
+
     /// Has an answer made there.
     pub(crate) fn make(&self, answer: Answer) -> Answer {
         let Some(threads) = &self.0 else { return answer };

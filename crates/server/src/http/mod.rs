@@ -11,13 +11,18 @@ pub mod delivery;
 pub mod digits;
 pub mod headers;
 mod http1;
+mod http2;
+pub mod long_answer;
+pub mod places;
 pub mod problem;
 pub mod query;
+mod receive;
 pub mod request;
 pub mod server;
 pub mod time;
 pub mod tls;
 pub mod trace;
+pub mod web_origin;
 
 use bytes::Bytes;
 use hyper::StatusCode;

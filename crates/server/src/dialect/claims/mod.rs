@@ -130,10 +130,10 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
-    let noted = app.note_from(new.id, owner, client);
+    let noted = app.note_from(new.id, owner.clone(), client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
-        Some(wait) => match app.long_poll() {
+        Some(wait) => match app.long_poll(&owner) {
             Ok(_place) => Box::pin(wait::claim(&app, new, wait, &caller)).await,
             Err(refusal) => return refusal,
         },
@@ -272,11 +272,11 @@ async fn make_change(
     };
     let Asked { base_url, owner, client, wait } = asked;
     let noted = match patch {
-        Patch::Finish(ending) => app.note_end(id, ending, None, owner, client),
+        Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
         _ => Noted::default(),
     };
     let outcome = match (&patch, wait) {
-        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll() {
+        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll(&owner) {
             Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait, &caller)).await,
             Err(refusal) => return refusal,
         },

@@ -15,25 +15,27 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::basic::AdminAccess;
+use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::request::{Connection, Request, reason as given_reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
-/// Names looked at while the table can't be written.
+/// Names looked at while the table can't be written ...
 const NAMES_PER_LOOK: usize = 4096;
+/// ... and locks of one resource.
+const LOCKS_PER_LOOK: usize = 512;
 
 /// `GET /resources`
 pub async fn list(
-    app: &App,
+    app: &Arc<App>,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
     let who = Who::enter(app, connection, request, caller, Verb::Read, None).await?;
-    let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
-    names.retain(|name| who.may(Verb::Read, name));
-    Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))))
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_names(out, app.clone(), who)).await
 }
 
 /// `DELETE /resources`
@@ -57,15 +59,15 @@ pub async fn unlock_all(
 
 /// `GET /resources/<resource>`
 pub async fn locks_of(
-    app: &App,
+    app: &Arc<App>,
     connection: &Connection,
     request: &Request,
-    name: &Arc<str>,
+    name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    Who::enter(app, connection, request, caller, Verb::Read, Some(name)).await?;
-    let views = locks(app, name).await.map_err(|error| engine_problem(&error))?;
-    Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(name, &views))))
+    Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_locks(out, app.clone(), name)).await
 }
 
 /// `DELETE /resources/<resource>`
@@ -85,21 +87,21 @@ pub async fn unlock_resource(
 }
 
 /// Whose word counts here.
-enum Who<'a> {
+enum Who {
     /// A user of the administrators' file, or everyone where nothing is checked.
     Administrator,
     /// A caller whom the rules know.
-    Caller(&'a Caller),
+    Caller(Caller),
 }
 
-impl<'a> Who<'a> {
+impl Who {
     /// Users of the file come in by it; where access control is on, everyone else by its rules: with this verb on the
     /// resource, or, for a list, on any.
     async fn enter(
         app: &App,
         connection: &Connection,
         request: &Request,
-        caller: &'a Caller,
+        caller: &Caller,
         verb: Verb,
         resource: Option<&str>,
     ) -> Result<Self, Response> {
@@ -118,7 +120,7 @@ impl<'a> Who<'a> {
             Some(name) => caller.require(verb, name)?,
             None => caller.require_any(&[verb], "*")?,
         }
-        Ok(Self::Caller(caller))
+        Ok(Self::Caller(caller.clone()))
     }
 
     fn may(&self, verb: Verb, resource: &str) -> bool {
@@ -151,16 +153,66 @@ async fn revoke(app: &App, name: Arc<str>, before: u64, reason: &Arc<str>) -> Re
     }
 }
 
-/// The holder of a resource and those who wait for it.
-async fn locks(app: &App, name: &Arc<str>) -> Result<Vec<View>, EngineError> {
-    let question = |table: &Table, now_us| {
-        let views: Vec<View> = live(table.resource(name)).map(|seq| table.view_at(seq, now_us)).collect();
-        match views.iter().any(|view| table.is_unsettled(&view.claim, now_us)) {
-            true => Settled::No(vec![name.clone()]),
-            false => Settled::Yes(views),
-        }
+/// Writes the holder of a resource and those who wait for it, a bounded look at a time. What ends or is granted while the
+/// client reads is left out from there on: nobody sees two holders.
+async fn write_locks(mut out: BodyWriter, app: Arc<App>, name: Arc<str>) -> Result<BodyWriter, Unfinished> {
+    let failed = |error: EngineError| Unfinished::from(engine_problem(&error));
+    let start = |table: &Table, now_us| {
+        let locks: Vec<u64> = live(table.resource(&name)).collect();
+        let first = locks.iter().take(LOCKS_PER_LOOK).map(|seq| table.view_at(*seq, now_us));
+        let views: Vec<View> = first.collect();
+        let unsettled = views.iter().any(|view| table.is_unsettled(&view.claim, now_us));
+        settled(unsettled.then(|| name.clone()).into_iter().collect(), (views, locks))
     };
-    app.engine.read_settled(question).await
+    let (mut views, locks) = app.engine.read_settled(start).await.map_err(failed)?;
+    out.buffer.extend_from_slice(render::resource_start(&name).as_bytes());
+    let mut separator = "";
+    let mut rest = locks.chunks(LOCKS_PER_LOOK).skip(1);
+    loop {
+        for view in views.drain(..) {
+            out.buffer.extend_from_slice(separator.as_bytes());
+            out.buffer.extend_from_slice(render::lock(&view).to_string().as_bytes());
+            separator = ",";
+            out.rest().await?;
+        }
+        let Some(next) = rest.next() else { break };
+        views = app.engine.read(|table, now_us| still_waiting(table, &name, next, now_us));
+        tokio::task::yield_now().await;
+    }
+    out.buffer.extend_from_slice(render::END.as_bytes());
+    Ok(out)
+}
+
+/// Those of these locks that still wait.
+fn still_waiting(table: &Table, name: &str, locks: &[u64], now_us: u64) -> Vec<View> {
+    let (Some(first), Some(last)) = (locks.first(), locks.last()) else { return Vec::new() };
+    let Some(resource) = table.resource(name) else { return Vec::new() };
+    let waiting = resource.queue_from(*first).take_while(|seq| seq <= last);
+    waiting.map(|seq| table.view_at(seq, now_us)).filter(|view| !view.claim.is_due(now_us)).collect()
+}
+
+/// Writes the resources that have locks and that the caller may see, a bounded look at a time.
+async fn write_names(mut out: BodyWriter, app: Arc<App>, who: Who) -> Result<BodyWriter, Unfinished> {
+    out.buffer.extend_from_slice(render::RESOURCES_START.as_bytes());
+    let (mut after, mut separator): (Option<Arc<str>>, _) = (None, "");
+    loop {
+        let question = |table: &Table, now_us| look(table, now_us, after.as_deref());
+        let found = app.engine.read_settled(question).await;
+        let (found, last) = found.map_err(|error| engine_problem(&error))?;
+        for name in found.iter().filter(|name| who.may(Verb::Read, name)) {
+            out.buffer.extend_from_slice(separator.as_bytes());
+            out.buffer.extend_from_slice(render::resource(name).to_string().as_bytes());
+            separator = ",";
+            out.rest().await?;
+        }
+        match last {
+            Some(last) => after = Some(last),
+            None => break,
+        }
+        tokio::task::yield_now().await;
+    }
+    out.buffer.extend_from_slice(render::END.as_bytes());
+    Ok(out)
 }
 
 /// The resources with locks that this dialect can name, a bounded look at a time.

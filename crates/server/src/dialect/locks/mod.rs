@@ -47,7 +47,7 @@ pub async fn make(
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
     let (url, new, noted) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
-        OnBusy::QueueFor { .. } => Some(app.long_poll()?),
+        OnBusy::QueueFor { .. } => Some(app.long_poll(&new.owner)?),
         _ => None,
     };
     match wait::acquire(app, connection, new, caller).await {
