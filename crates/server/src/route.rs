@@ -253,7 +253,7 @@ impl Route {
             Self::MakeLock(resource) | Self::MakeActiveLock(resource) => Right::On(&[Claim], resource),
             // A holder sees what is its own without the right to read.
             Self::GetLock(resource, _) | Self::DeleteLock(resource, _) | Self::GetLease(resource) => {
-                Right::Own(&[Read], resource)
+                Right::Own(&[Read, Claim], resource)
             }
             Self::LockedResources | Self::UnlockAll | Self::LocksOf(_) | Self::UnlockResource(_) => {
                 Right::Locks

@@ -6,6 +6,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../access/provider.rs"]
+#[allow(dead_code, reason = "the tests of access control use more of it")]
+mod provider;
 #[path = "../access/support.rs"]
 #[allow(dead_code, reason = "the tests of access control use more of it")]
 mod support;
@@ -14,9 +17,12 @@ mod trio;
 
 mod audit;
 mod client_side;
+mod guarded_trio;
 mod http2;
 mod memory;
 mod pages;
 mod peer_port;
 mod places;
+mod rights;
 mod wire;
+mod withdrawal;
