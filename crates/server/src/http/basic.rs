@@ -13,6 +13,7 @@ use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::Response;
 use super::headers::Headers;
@@ -70,7 +71,7 @@ impl Administrators {
             AdminAccess::Off => return Err(forbidden()),
             AdminAccess::Users(path) => path,
         };
-        let Some(given) = credentials(headers) else { return Err(challenge()) };
+        let Some(given) = credentials(headers).map(Zeroizing::new) else { return Err(challenge()) };
         let found = tokio::task::spawn_blocking({
             let path = path.clone();
             move || read(&path)
@@ -136,7 +137,7 @@ fn read(path: &Path) -> Found {
         }
         std::fs::read(path)
     };
-    read().map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
+    read().map(Zeroizing::new).map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
 }
 
 fn hash(bytes: &[u8]) -> Hash {

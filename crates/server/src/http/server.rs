@@ -20,6 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::Response;
 use super::aside::Aside;
@@ -33,6 +34,7 @@ use super::request::{self, Connection, Head};
 use super::routes;
 use super::tls::Tls;
 use super::trace::Trace;
+use crate::access::certificate;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::{Audit, Noted};
@@ -49,6 +51,9 @@ const HEADER_LIST_MAX: u32 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
+
+/// How often the wall clock is looked at while a client certificate is valid.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
@@ -323,13 +328,43 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
     };
     let (_, session) = stream.get_ref();
-    if let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) {
+    let certificates = session.peer_certificates();
+    if let Some(certificate) = certificates.and_then(<[_]>::first) {
         connection.certificate.set(certificate.as_ref().into()).ok();
     }
-    if session.alpn_protocol() == Some(b"h2") {
-        serve_http2(app, stream, connection).await;
-    } else {
-        serve_http1(app, stream, connection, None).await;
+    // Whatever can't be read has expired.
+    let expiry = |certificate: &CertificateDer<'_>| certificate::expires(certificate).unwrap_or(0);
+    let expiry = certificates.and_then(|certificates| certificates.iter().map(expiry).min());
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let serving = async {
+        match is_http2 {
+            true => serve_http2(app, stream, connection.clone()).await,
+            false => serve_http1(app, stream, connection.clone(), None).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = serving => {}
+        // Open requests and streams end with it.
+        () = passed(expiry) => {
+            connection.delivery.close();
+            tracing::info!(%peer, "a connection ended: its client certificate has expired");
+        }
+    }
+}
+
+/// Returns when this instant of the wall clock has passed, in unix seconds; never, if there is none.
+async fn passed(instant: Option<u64>) {
+    let Some(instant) = instant else { return std::future::pending().await };
+    loop {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        // A certificate is valid through its last second.
+        let left = Duration::from_secs(instant.saturating_add(1)).saturating_sub(now);
+        if left.is_zero() {
+            return;
+        }
+        // The wall clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_LOOK_EVERY)).await;
     }
 }
 
@@ -337,8 +372,7 @@ async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>, n
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let metrics = app.observer.metrics.clone();
-    metrics.connections.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted::new(&app);
     let stopping = app.stopping.clone();
     // The simulation has no clock of its own for connections.
     let patience = (!cfg!(feature = "sim")).then_some(app.config.header_timeout);
@@ -359,7 +393,22 @@ where
         () = linger(&mut stream) => {}
         () = stopped(stopping.clone()) => {}
     }
-    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// A connection in the metrics, however it ends.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: &Arc<App>) -> Self {
+        app.observer.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(app.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.observer.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One request, counted and traced, whichever protocol it came by.

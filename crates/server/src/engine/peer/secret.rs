@@ -62,12 +62,12 @@ impl Secret {
         &**stretched
     }
 
-    /// Does once what takes a moment, before the first connection; warns of a secret that could be guessed.
+    /// Does once what takes a moment, before the first connection. `warns`: also of a secret that could be guessed.
     #[cfg_attr(feature = "sim", allow(dead_code, reason = "simulated nodes shake no hands"))]
-    pub(in crate::engine) fn prepare(&self) {
+    pub(in crate::engine) fn prepare(&self, warns: bool) {
         self.stretched();
         let bits = bits(&String::from_utf8_lossy(&self.text));
-        if bits < BITS_MIN {
+        if warns && bits < BITS_MIN {
             tracing::warn!(
                 "the cluster secret is weak (about {bits:.0} bits): whoever can pose as a node to another one could guess \
                  it. Make one with `openssl rand -hex 32`"
