@@ -172,6 +172,7 @@ fn a_request_is_one_line_at_debug_and_carries_its_trace() {
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
         .arg(dir.path().join("data"))
         .env("RUST_LOG", "info,leasehold::request=debug")
+        .env("LEASEHOLD_ALLOWED_HOSTS", "*")
         .stdout(Stdio::piped())
         .stderr(fs::File::create(&log).unwrap())
         .spawn()

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::name::{ClaimId, Stamp};
+use crate::table::FIRST_TABLE_VERSION;
 
 /// One log entry: all commands that were waiting at one moment, under one stamp.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +86,23 @@ pub enum Command {
     Tick,
     /// Change the settings of the table.
     Configure(Settings),
+    // New commands come behind this line, and never between two others: their places are their numbers in the log.
+    /// Raise the table version: from here on its commands and rules hold. Needs the version that it names.
+    Upgrade {
+        /// The new one; a lower one than the table has changes nothing.
+        version: u32,
+    },
+}
+
+impl Command {
+    /// The table version from which on this command may stand in the log. A node that does not know that version can't
+    /// read the command.
+    pub fn table_version(&self) -> u32 {
+        match self {
+            Self::Upgrade { version } => *version,
+            _ => FIRST_TABLE_VERSION,
+        }
+    }
 }
 
 /// A request to hold a resource.
@@ -257,6 +275,7 @@ impl fmt::Display for Command {
             Self::Settle { resources } => write!(f, "settle {} resources", resources.len()),
             Self::Tick => f.write_str("tick"),
             Self::Configure(_) => f.write_str("configure"),
+            Self::Upgrade { version } => write!(f, "upgrade to table version {version}"),
         }
     }
 }

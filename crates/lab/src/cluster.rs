@@ -178,6 +178,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Nodes that are started from now on run this binary.
+    pub fn use_binary(&mut self, binary: &Path) {
+        self.binary = binary.into();
+    }
+
     fn node_mut(&mut self, id: u64) -> anyhow::Result<&mut Node> {
         self.nodes.get_mut(&id).with_context(|| format!("there is no node {id}"))
     }

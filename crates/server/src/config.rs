@@ -18,10 +18,18 @@ use crate::access::settings::AccessOptions;
 use crate::audit::AuditOptions;
 use crate::engine::ClusterConfig;
 use crate::http::basic::AdminAccess;
+use crate::http::places::Share;
 use crate::http::tls::TlsOptions;
+use crate::http::web_origin;
 
 /// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
 const REQUESTS_PER_SECOND_DEFAULT: f64 = 5000.0;
+
+/// Bytes of bodies at a time: eight of the largest, and little on any machine.
+const BODY_BYTES_DEFAULT: usize = 64 << 20;
+const BODY_BYTES_MIN: usize = 8 << 20;
+/// No user and no address takes more than this of any kind of place: three others always find one.
+const CLIENT_SHARE_DEFAULT: f64 = 0.25;
 
 /// What an operator may set; `None` means the default. Also the shape of the TOML file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -57,6 +65,16 @@ pub struct Options {
     pub header_timeout: Option<f64>,
     /// Seconds that a client may take to send a request's body.
     pub body_timeout: Option<f64>,
+    /// Seconds that a client may take nothing of an answer.
+    pub write_timeout: Option<f64>,
+    /// Bytes of bodies that are received at a time.
+    pub body_bytes_max: Option<usize>,
+    /// What one user or address may take of connections, open requests, streams and body bytes: a fraction.
+    pub client_share: Option<f64>,
+    /// Further values of `Host` that mean this service, where there is no access control; `*`: any.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// Origins of other web pages that may change something.
+    pub allowed_origins: Option<Vec<String>>,
     /// The other nodes.
     pub cluster: Option<ClusterOptions>,
     /// Requests that one identity may send a second.
@@ -92,6 +110,16 @@ pub struct Config {
     pub header_timeout: Duration,
     /// How long a client may take to send a request's body.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_timeout: Duration,
+    /// Bytes of bodies that are received at a time.
+    pub body_bytes_max: usize,
+    /// What one user or address may take of all places.
+    pub share: Share,
+    /// Further values of `Host` that mean this service.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of other web pages that may change something.
+    pub allowed_origins: Vec<String>,
     /// The other nodes, if there are any.
     pub cluster: Option<ClusterConfig>,
     /// Requests that one identity may send a second; `None`: as many as it likes.
@@ -140,6 +168,11 @@ impl Options {
             snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
             header_timeout: self.header_timeout.or(other.header_timeout),
             body_timeout: self.body_timeout.or(other.body_timeout),
+            write_timeout: self.write_timeout.or(other.write_timeout),
+            body_bytes_max: self.body_bytes_max.or(other.body_bytes_max),
+            client_share: self.client_share.or(other.client_share),
+            allowed_hosts: self.allowed_hosts.or(other.allowed_hosts),
+            allowed_origins: self.allowed_origins.or(other.allowed_origins),
             cluster: match (self.cluster, other.cluster) {
                 (Some(one), Some(other)) => Some(one.or(other)),
                 (one, other) => one.or(other),
@@ -195,6 +228,11 @@ impl Options {
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
             header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,
             body_timeout: timeout("body-timeout", self.body_timeout, 30.0)?,
+            write_timeout: timeout("write-timeout", self.write_timeout, 30.0)?,
+            body_bytes_max: body_bytes(self.body_bytes_max)?,
+            share: share(self.client_share)?,
+            allowed_hosts: self.allowed_hosts.unwrap_or_default(),
+            allowed_origins: allowed_origins(self.allowed_origins)?,
             cluster: self.cluster.map(ClusterOptions::validate).transpose()?.flatten(),
             requests_per_second: rate(self.requests_per_second, self.access.is_some())?,
             long_polls_max: at_least_one("long-polls-max", self.long_polls_max.map(|n| n as u64), 16_000)?
@@ -223,6 +261,44 @@ fn rate(setting: Option<f64>, checked: bool) -> Result<Option<f64>, ConfigError>
         Some(_) => Err(ConfigError {
             setting: "requests-per-second",
             problem: "must be a number from 0.001 on, or 0 for no limit".into(),
+        }),
+    }
+}
+
+/// Less than the largest body could never be received.
+fn body_bytes(bytes: Option<usize>) -> Result<usize, ConfigError> {
+    match bytes.unwrap_or(BODY_BYTES_DEFAULT) {
+        bytes if bytes >= BODY_BYTES_MIN => Ok(bytes),
+        _ => Err(ConfigError {
+            setting: "body-bytes-max",
+            problem: format!("must be at least {BODY_BYTES_MIN}: the largest body has 8 MiB"),
+        }),
+    }
+}
+
+/// Clients on this machine can't be told apart by their address: they have a share only if one is asked for.
+fn share(fraction: Option<f64>) -> Result<Share, ConfigError> {
+    match fraction {
+        None => Ok(Share { client: CLIENT_SHARE_DEFAULT, loopback: 1.0 }),
+        Some(fraction) if fraction > 0.0 && fraction <= 1.0 => {
+            Ok(Share { client: fraction, loopback: fraction })
+        }
+        Some(_) => Err(ConfigError {
+            setting: "client-share",
+            problem: "must be a fraction above 0 and up to 1, such as 0.25".into(),
+        }),
+    }
+}
+
+fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
+    let origins = origins.unwrap_or_default();
+    match origins.iter().find(|origin| !web_origin::is_origin(origin)) {
+        None => Ok(origins),
+        Some(origin) => Err(ConfigError {
+            setting: "allowed-origins",
+            problem: format!(
+                "'{origin}' is no origin: write scheme and host, such as https://tools.example.org"
+            ),
         }),
     }
 }

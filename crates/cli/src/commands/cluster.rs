@@ -239,7 +239,8 @@ fn table(status: &Value) -> String {
         .map(|column| rows.iter().filter(|row| row.len() == header.len()).map(|row| row[column].len()).max())
         .map(Option::unwrap_or_default)
         .collect();
-    let mut out = format!("term {}, leader {}\n", text(&status["term"]), text(&status["leader"]));
+    let [term, leader, version] = ["term", "leader", "table_version"].map(|name| text(&status[name]));
+    let mut out = format!("term {term}, leader {leader}, table version {version}\n");
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
         let line = cells.collect::<Vec<_>>().join("  ");

@@ -15,7 +15,7 @@ use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::withdraw_orphans;
 use leasehold_server::engine::{Engine, EngineConfig};
-use leasehold_server::http::server::{Guards, Server};
+use leasehold_server::http::server::{Guards, HEALTH_PLACES, Server};
 use leasehold_server::http::tls::TlsOptions;
 use leasehold_server::observe::Observer;
 use leasehold_server::publish::Listener;
@@ -78,6 +78,23 @@ pub(crate) struct ServeArgs {
     /// Seconds that a client may take to send a body [default: 30]
     #[arg(long, env = "LEASEHOLD_BODY_TIMEOUT", value_name = "SECONDS")]
     body_timeout: Option<f64>,
+    /// Seconds that a client may take no byte of an answer [default: 30]
+    #[arg(long, env = "LEASEHOLD_WRITE_TIMEOUT", value_name = "SECONDS")]
+    write_timeout: Option<f64>,
+    /// Bytes of request bodies that are received at a time, of all clients together [default: 67108864]
+    #[arg(long, env = "LEASEHOLD_BODY_BYTES_MAX", value_name = "BYTES")]
+    body_bytes_max: Option<usize>,
+    /// What one user or address may take of connections, open requests, event streams and body bytes: a fraction
+    /// [default: 0.25; clients on this machine that are known by their address alone: 1]
+    #[arg(long, env = "LEASEHOLD_CLIENT_SHARE", value_name = "FRACTION")]
+    client_share: Option<f64>,
+    /// Name by which clients reach a service on a loopback address without access control, besides those of this
+    /// machine; '*': any name (repeat, or separate with commas)
+    #[arg(long, env = "LEASEHOLD_ALLOWED_HOSTS", value_delimiter = ',', value_name = "HOST")]
+    allowed_hosts: Option<Vec<String>>,
+    /// Origin of a web page that may change something, besides the dashboard (repeat, or separate with commas)
+    #[arg(long, env = "LEASEHOLD_ALLOWED_ORIGINS", value_delimiter = ',', value_name = "ORIGIN")]
+    allowed_origins: Option<Vec<String>>,
     /// Requests that one identity (or, without access control, one address) may send a second; 0: any number
     /// [default: 5000 with access control, else any number]
     #[arg(long, env = "LEASEHOLD_REQUESTS_PER_SECOND", value_name = "N")]
@@ -181,6 +198,11 @@ impl ServeArgs {
             snapshot_log_mib: self.snapshot_log_mib,
             header_timeout: self.header_timeout,
             body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
+            body_bytes_max: self.body_bytes_max,
+            client_share: self.client_share,
+            allowed_hosts: self.allowed_hosts,
+            allowed_origins: self.allowed_origins,
             requests_per_second: self.requests_per_second,
             long_polls_max: self.long_polls_max,
             access: self
@@ -192,6 +214,10 @@ impl ServeArgs {
         }
     }
 }
+
+/// Descriptors that connections never get: some forty segments of a large log, snapshots, four connections to each of four
+/// peers and as many of theirs, the audit, identity providers; and as many again.
+const DESCRIPTORS_KEPT: u64 = 224;
 
 /// Where the settings come from: read at the start, and again on SIGHUP.
 struct Sources {
@@ -215,26 +241,38 @@ impl Sources {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     start_logging();
     let sources = Sources { file: args.config.clone(), flags: args.into_options() };
-    let config = sources.read()?;
-    raise_descriptor_limit(config.connections_max as u64 + 256);
+    let mut config = sources.read()?;
+    fit_descriptors(&mut config);
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config, sources))
 }
 
-/// Each connection is a file descriptor; the usual soft limit of 1024 is far too few.
-fn raise_descriptor_limit(wanted: u64) {
+/// Bounds the number of connections by what the process may open. Each is a descriptor, and the log, snapshots and peers
+/// need some, too: a node that has none left for its log must stop.
+fn fit_descriptors(config: &mut Config) {
+    let wanted = config.connections_max as u64 + HEALTH_PLACES as u64 + DESCRIPTORS_KEPT;
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
+    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let mut current = limit.current.unwrap_or(u64::MAX);
+    if current < most {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+        current = if raised.is_ok() { most } else { current };
+    }
+    if current >= wanted {
+        let connections = config.connections_max;
+        tracing::debug!(descriptors = current, connections, "there are descriptors for all connections");
         return;
     }
-    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
-    if raised.is_err() || most < wanted {
-        tracing::warn!(
-            limit = most,
-            wanted,
-            "few file descriptors for that many connections: raise `ulimit -Hn`"
-        );
-    }
+    // Where there are few, at least half of them are kept.
+    let kept = (DESCRIPTORS_KEPT + HEALTH_PLACES as u64).min(current / 2);
+    let connections = usize::try_from(current - kept).unwrap_or(usize::MAX).clamp(1, config.connections_max);
+    tracing::warn!(
+        descriptors = current,
+        kept,
+        connections,
+        wanted = config.connections_max,
+        "fewer connections than --connections-max: raise the limit of open files (`ulimit -Hn`, LimitNOFILE)"
+    );
+    config.connections_max = connections;
 }
 
 /// `RUST_LOG` chooses what is logged; openraft is quiet unless something is wrong.

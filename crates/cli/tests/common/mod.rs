@@ -75,16 +75,32 @@ impl Server {
         Self::try_start_in(data, args).unwrap_or_else(|output| panic!("the server did not start: {output}"))
     }
 
-    /// The same, or what it wrote to stderr before it exited.
+    /// A fresh one that may open so many files.
+    pub fn start_with_descriptors(descriptors: u32, args: &[&str]) -> Self {
+        let dir = TempDir::new();
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={descriptors}:{descriptors}")).arg(env!("CARGO_BIN_EXE_leasehold"));
+        let mut server = Self::try_start(command, &dir.path().join("data"), args).unwrap();
+        server._dir = Some(dir);
+        server
+    }
+
+    /// The same as `start_in`, or what it wrote to stderr before it exited.
     pub fn try_start_in(data: &Path, args: &[&str]) -> Result<Self, String> {
+        Self::try_start(Command::new(env!("CARGO_BIN_EXE_leasehold")), data, args)
+    }
+
+    fn try_start(mut command: Command, data: &Path, args: &[&str]) -> Result<Self, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let log_name =
             format!("leasehold-log-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let log = std::env::temp_dir().join(log_name);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(args)
+            // Tests call the service by any name; those of `security/pages.rs` say which ones it has.
+            .env("LEASEHOLD_ALLOWED_HOSTS", "*")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log).unwrap())
@@ -245,10 +261,14 @@ impl Client {
     }
 
     pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(addr)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self::on(TcpStream::connect(addr)?))
+    }
+
+    /// On a connection that is there already.
+    pub fn on(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream: BufReader::new(stream) }
     }
 
     /// Sends a request and reads its response.
@@ -311,9 +331,7 @@ impl Client {
 
     /// Reads a response; an error if the connection ended or failed first.
     pub fn read_reply(&mut self, method: &str) -> std::io::Result<Reply> {
-        let line = self.read_line()?;
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))?;
+        let status = self.read_status()?;
         let mut headers = Vec::new();
         loop {
             let line = self.read_line()?;
@@ -325,11 +343,31 @@ impl Client {
         }
         let mut reply = Reply { status, headers, body: Vec::new() };
         let len = reply.header("content-length").map_or(0, |len| len.parse().unwrap());
-        if method != "HEAD" {
+        if method != "HEAD" && reply.header("transfer-encoding") == Some("chunked") {
+            while self.read_chunk(&mut reply.body)? {}
+        } else if method != "HEAD" {
             reply.body = vec![0; len];
             self.stream.read_exact(&mut reply.body)?;
         }
         Ok(reply)
+    }
+
+    /// Reads a chunk; whether another one follows.
+    fn read_chunk(&mut self, body: &mut Vec<u8>) -> std::io::Result<bool> {
+        let size = self.read_line()?;
+        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|error| panic!("{error}: {size:?}"));
+        let start = body.len();
+        body.resize(start + size, 0);
+        self.stream.read_exact(&mut body[start..])?;
+        assert_eq!(self.read_line()?, "", "a chunk is longer than its size");
+        Ok(size > 0)
+    }
+
+    /// The status of a response, whose rest is left to be read.
+    pub fn read_status(&mut self) -> std::io::Result<u16> {
+        let line = self.read_line()?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        status.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))
     }
 
     fn read_line(&mut self) -> std::io::Result<String> {

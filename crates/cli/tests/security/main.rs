@@ -14,4 +14,9 @@ mod trio;
 
 mod audit;
 mod client_side;
+mod http2;
+mod memory;
+mod pages;
 mod peer_port;
+mod places;
+mod wire;

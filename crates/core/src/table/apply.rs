@@ -76,6 +76,7 @@ impl Table {
             }
             Command::Tick => Ok(Outcome::Done),
             Command::Configure(settings) => Ok(self.configure(settings)),
+            Command::Upgrade { version } => Ok(self.upgrade(*version)),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }

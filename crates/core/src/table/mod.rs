@@ -27,6 +27,7 @@ mod resource;
 mod restore;
 mod snapshot;
 mod steps;
+mod version;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};
-pub use snapshot::{Frozen, SNAPSHOT_FORMAT};
+pub use snapshot::Frozen;
+use version::Version;
+pub use version::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION};
 
 use crate::command::Settings;
 use crate::event::Event;
@@ -55,6 +58,8 @@ pub struct Table {
     last_token: u64,
     /// The newest version: grows with every change of any claim.
     last_version: u64,
+    /// Which commands and rules hold.
+    version: Version,
     /// What the operator set.
     settings: Settings,
     /// Every claim, by sequence number, that is: in order of creation.

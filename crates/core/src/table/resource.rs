@@ -166,7 +166,7 @@ impl Resource {
     }
 
     /// The waiting claims from this number on.
-    pub(super) fn queue_from(&self, seq: u64) -> impl Iterator<Item = u64> {
+    pub fn queue_from(&self, seq: u64) -> impl Iterator<Item = u64> {
         let passed = self.rest.as_ref().map_or(0, |rest| rest.queue.partition_point(|other| *other < seq));
         self.queue().skip(passed)
     }

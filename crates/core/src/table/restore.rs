@@ -19,8 +19,9 @@ use super::id_index::IdIndex;
 use super::packed::PACKED_END;
 use super::record::Record;
 use super::resource::Slot;
-use super::snapshot::{Header, SNAPSHOT_FORMAT};
+use super::snapshot::Header;
 use super::steps::key_of;
+use super::version::{NEWEST_TABLE_VERSION, Version};
 use crate::command::{Data, Idempotency};
 use crate::name::ClaimId;
 
@@ -52,7 +53,7 @@ impl fmt::Display for RestoreError {
             Self::Malformed(why) => write!(f, "the snapshot can't be read: {why}"),
             Self::UnknownFormat(format) => write!(
                 f,
-                "the snapshot has format {format}, and this version reads formats up to {SNAPSHOT_FORMAT}: \
+                "the snapshot has format {format}, and this version reads formats up to {NEWEST_TABLE_VERSION}: \
                  start the version that wrote it, or a newer one"
             ),
             Self::Incomplete { expected, found } => {
@@ -158,7 +159,7 @@ impl Decoder {
 fn decode_header(chunk: &[u8]) -> Result<Header, RestoreError> {
     // The format comes first, so that a newer header is named as such whatever follows.
     let (format, _) = postcard::take_from_bytes::<u32>(chunk).map_err(malformed)?;
-    if !(1..=SNAPSHOT_FORMAT).contains(&format) {
+    if Version::known(format).is_none() {
         return Err(RestoreError::UnknownFormat(format));
     }
     let header: Header = decode(chunk)?;
@@ -205,6 +206,7 @@ impl Restorer {
     }
 
     fn take_header(&mut self, header: Header) {
+        self.table.version = Version::known(header.format).unwrap_or_default();
         self.table.clock = header.clock;
         self.table.last_token = header.last_token;
         self.table.last_version = header.last_version;

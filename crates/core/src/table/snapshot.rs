@@ -3,7 +3,8 @@
 //! In:    a table. Out: [`Frozen`], a copy that shares pages with it, as a row of chunks.
 //! Never: does I/O: chunks are handed out one by one, whoever stores them frames and checks them.
 //!
-//! The first chunk is the [`Header`], then one chunk a page. Format 1.
+//! The first chunk is the [`Header`], then one chunk a page. The format is the table's version: a table that was never
+//! upgraded is written byte for byte as release 0.1.0 writes it, which can load it.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -15,12 +16,10 @@ use super::names::Names;
 use crate::command::Settings;
 use crate::name::Stamp;
 
-/// The format that this version writes. It reads this one and every older one.
-pub const SNAPSHOT_FORMAT: u32 = 1;
-
 /// Everything in a table but its claims.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Header {
+    /// The table's version.
     pub(super) format: u32,
     pub(super) clock: Stamp,
     pub(super) last_token: u64,
@@ -43,7 +42,7 @@ impl Table {
     /// A copy of the table as it is now: one pointer a page.
     pub fn freeze(&self) -> Frozen {
         let header = Header {
-            format: SNAPSHOT_FORMAT,
+            format: self.version.number(),
             clock: self.clock,
             last_token: self.last_token,
             last_version: self.last_version,

@@ -55,6 +55,7 @@ pub(crate) struct State {
     token: u64,
     next_seq: u64,
     settings: Settings,
+    table_version: u32,
     earliest_us: Option<u64>,
     /// In order of creation.
     pub(crate) rows: Vec<Row>,
@@ -71,6 +72,7 @@ impl State {
             token: table.last_token(),
             next_seq: table.next_sequence(),
             settings: table.settings().clone(),
+            table_version: table.version(),
             earliest_us: table.earliest_deadline_us(),
             rows: page.views.iter().map(row).collect(),
         }
@@ -82,6 +84,7 @@ impl State {
             token: model.token,
             next_seq: model.last_seq + 1,
             settings: model.settings.clone(),
+            table_version: model.table_version.max(1),
             earliest_us: model.claims.iter().filter_map(|claim| claim.row.deadline_us).min(),
             rows: model.claims.iter().map(|claim| model.view(claim.seq)).collect(),
         }

@@ -38,6 +38,8 @@ pub(crate) struct Model {
     pub(crate) version: u64,
     pub(crate) last_seq: u64,
     pub(crate) settings: Settings,
+    /// Which commands and rules hold; 0 until the first upgrade.
+    pub(crate) table_version: u32,
     /// In order of creation.
     pub(crate) claims: Vec<Entry>,
     /// How many of those this entry may still end.
@@ -92,6 +94,10 @@ impl Model {
             Command::Tick => Ok(Answer::word("done")),
             Command::Configure(settings) => {
                 self.settings = settings.clone();
+                Ok(Answer::word("done"))
+            }
+            Command::Upgrade { version } => {
+                self.table_version = self.table_version.max(*version);
                 Ok(Answer::word("done"))
             }
         };

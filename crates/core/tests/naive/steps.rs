@@ -181,6 +181,7 @@ fn command() -> impl Strategy<Value = Command> {
         3 => vec(resource(), 0..3).prop_map(|resources| Command::Settle { resources }),
         3 => Just(Command::Tick),
         3 => settings().prop_map(Command::Configure),
+        1 => (1u32..=2).prop_map(|version| Command::Upgrade { version }),
     ]
 }
 

@@ -9,14 +9,16 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
-//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
+//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `table_version.rs` lets new commands into the log once every member can read them.
 
 pub mod awaited;
 pub mod clock;
 pub mod data_dir;
 mod encoding;
 pub mod entry;
+pub mod freshness;
 mod joining;
 mod leadership;
 pub mod log_store;
@@ -30,6 +32,7 @@ mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;
 mod status;
+pub mod table_version;
 pub mod types;
 mod upkeep;
 pub mod wal;
@@ -50,6 +53,7 @@ use tokio::net::TcpListener;
 use self::awaited::Awaited;
 use self::clock::TableClock;
 use self::data_dir::{DataDir, DataDirError};
+use self::freshness::Newest;
 use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
 use self::peer::{Door, PeerNetwork, PeerServer, Peers};
@@ -132,6 +136,27 @@ pub enum EngineError {
     /// It may have happened, or may yet: ask again under the same id.
     #[error("the outcome is unknown: the answer was lost")]
     Unknown,
+    // New ones come last: nodes of other versions know the others by their places.
+    /// Nothing happened: it needs a newer table version, and this member can't read it.
+    #[error("node {node} (version {version}) can't read this yet: upgrade it")]
+    MemberTooOld {
+        /// The member.
+        node: NodeId,
+        /// The release that it runs.
+        version: String,
+    },
+    /// Nothing happened: it needs a newer table version, and this member may be too old to read it.
+    #[error("this needs every node of the cluster to be upgraded, and node {node} does not answer")]
+    MemberAway {
+        /// The member.
+        node: NodeId,
+    },
+    /// Nothing happened: it needs a newer table version, which is being raised.
+    #[error("the last node was upgraded just now: try again in a moment")]
+    Upgrading,
+    /// Nothing happened: the command could not be sent towards the log in time.
+    #[error("commands do not get through from this node: ask another one")]
+    TooSlow,
 }
 
 impl EngineError {
@@ -167,6 +192,8 @@ pub struct Engine {
     awaited: Arc<Awaited>,
     leadership: Arc<Leadership>,
     barrier: Barrier,
+    /// Up to when this node's table certainly has everything.
+    newest: Arc<Newest>,
     peers: Arc<Peers>,
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
@@ -195,7 +222,8 @@ impl Engine {
         let clock = Arc::new(TableClock::default());
         let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
-        let awaited = Arc::new(Awaited::new(node));
+        let newest = Arc::new(Newest::default());
+        let awaited = Arc::new(Awaited::new(node, newest.clone()));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine =
             StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
@@ -205,7 +233,7 @@ impl Engine {
             Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
             None => (Secret::nobody_knows(), None, Duration::from_millis(50)),
         };
-        let door = Arc::new(Door::new(node, secret, tls));
+        let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
         let peers = Arc::new(Peers::new(door.clone()));
         let thread = EngineThread::start()?;
         let network = PeerNetwork(peers.clone());
@@ -226,6 +254,7 @@ impl Engine {
             awaited,
             leadership,
             barrier: Barrier::default(),
+            newest,
             peers,
             shared,
             publisher,
@@ -278,6 +307,7 @@ impl Engine {
             clock: self.clock.clone(),
             shared: self.shared.clone(),
             awaited: self.awaited.clone(),
+            proposer: self.proposer.clone(),
             peers: self.peers.clone(),
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
@@ -290,6 +320,7 @@ impl Engine {
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
             self.thread.spawn(upkeep::take_back(self.clone())),
+            self.thread.spawn(table_version::raise(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -333,10 +364,9 @@ impl Engine {
             }
             outside::sleep(Duration::from_millis(2)).await;
         }
-        if let Err(error) = self.configure().await {
-            return Err(StartError::Raft(error.to_string()));
-        }
-        Ok(())
+        let fatal = |error: EngineError| StartError::Raft(error.to_string());
+        self.raise_table_version().await.map_err(fatal)?;
+        self.configure().await.map_err(fatal)
     }
 
     /// The settings of the leader hold for the table.
@@ -400,14 +430,6 @@ impl Engine {
         self.awaited.is_of_earlier_run(id)
     }
 
-    /// How old this node's table may be: how long ago it was certainly the newest.
-    pub fn staleness(&self) -> Duration {
-        match self.leadership.role() {
-            Role::Leads { .. } => Duration::ZERO,
-            _ => self.clock.since_heard(),
-        }
-    }
-
     /// Makes a command durable, applies it, and tells its outcome. It is on its way at once, awaited or not.
     pub fn submit(
         &self,
@@ -424,7 +446,7 @@ impl Engine {
     /// Asks this node's table, at the table's time as far as this node knows it.
     ///
     /// It has everything that this node has acknowledged. Whether it has what others did is the business of
-    /// [`Engine::barrier`], which `http/routes.rs` passes before a request that only reads.
+    /// [`Engine::barrier`], which `dispatch.rs` passes before a request that only reads.
     pub fn read<T>(&self, question: impl FnOnce(&Table, u64) -> T) -> T {
         let table = self.shared.table.read();
         question(&table, self.clock.now_us())
@@ -475,6 +497,8 @@ impl Engine {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)
+        } else if self.proposer.is_stalled() {
+            Err(EngineError::TooSlow)
         } else {
             Ok(())
         }
@@ -512,17 +536,23 @@ impl Engine {
         self.log.wal().close();
     }
 
-    /// Has the node that is the furthest take over, so that nobody has to wait for an election.
+    /// Has the node that is the furthest take over, of those that were heard just now, so that nobody has to wait for an
+    /// election.
     pub async fn step_down(&self) {
         if !self.leads() {
             return;
         }
-        let voters = self.members().into_iter().filter(|(id, (_, voter))| *voter && *id != self.node);
-        let others = self.status(false).await.others;
-        let furthest = voters.max_by_key(|(id, _)| others.get(id).and_then(|(matched, _)| *matched));
-        if let Some((id, _)) = furthest
-            && let Err(error) = self.transfer(id).await
-        {
+        let Some(cluster) = &self.config.cluster else { return };
+        let silence_ms = Timing::new(cluster.heartbeat).silence().as_millis() as u64;
+        let members = self.members();
+        let others = self.status(false).await.others.into_iter();
+        let votes = |id: &NodeId| members.get(id).is_some_and(|(_, voter)| *voter);
+        let there = others.filter(|(id, (_, heard))| votes(id) && heard.is_some_and(|ms| ms < silence_ms));
+        let Some((id, _)) = there.max_by_key(|(_, (matched, _))| *matched) else {
+            tracing::warn!("no other node was heard just now: leadership is not handed over");
+            return;
+        };
+        if let Err(error) = self.transfer(id).await {
             tracing::warn!(%error, "leadership could not be handed over");
         }
     }

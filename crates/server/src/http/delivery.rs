@@ -22,6 +22,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -120,10 +121,14 @@ impl fmt::Debug for Delivery {
     }
 }
 
-/// A TCP stream that tells its connection's [`Delivery`] what becomes of answers.
+/// A TCP stream that tells its connection's [`Delivery`] what becomes of answers, and fails once its client takes nothing.
 pub struct Wire {
     stream: TcpStream,
     connection: Arc<Connection>,
+    /// How long a client may take none of the bytes that it is sent.
+    write_timeout: Duration,
+    /// Runs while the client takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// The client has closed its end.
     ended: bool,
     /// While it closes with an answer in doubt.
@@ -138,8 +143,40 @@ struct Farewell {
 
 impl Wire {
     /// Watches this stream.
-    pub fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, ended: false, farewell: None }
+    pub fn new(stream: TcpStream, connection: Arc<Connection>, write_timeout: Duration) -> Self {
+        Self { stream, connection, write_timeout, stalled: None, ended: false, farewell: None }
+    }
+
+    /// What a write came to. One that waits for the client fails when it has waited for the whole timeout.
+    fn progress(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(written) = written {
+            self.stalled = None;
+            if written.is_ok() {
+                self.connection.delivery.note_write();
+            }
+            return Poll::Ready(written);
+        }
+        let timeout = self.write_timeout;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(timer.as_mut().poll(cx));
+        // The kernel calls a socket writable once a third of its buffer is free. A slow client may have taken less than that.
+        match SockRef::from(&self.stream).send(bytes) {
+            Ok(written) => self.progress(cx, Poll::Ready(Ok(written)), bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let peer = self.connection.peer;
+                tracing::debug!(%peer, ?timeout, "a client takes nothing of its answer: its connection ends");
+                Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the client takes nothing of its answer",
+                )))
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 
     /// What became of the answer, once it can be told. Both ends have said their last word then: the client's kernel
@@ -207,9 +244,8 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.connection.delivery.note_write();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.progress(cx, written, buf)
     }
 
     fn poll_write_vectored(
@@ -217,9 +253,9 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.connection.delivery.note_write();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| buf);
+        self.progress(cx, written, first)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -33,7 +33,11 @@ pub fn engine_problem(error: &EngineError) -> Response {
         EngineError::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown"),
         EngineError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
         EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
+        EngineError::TooSlow => (StatusCode::SERVICE_UNAVAILABLE, "too-slow"),
         EngineError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "shutting-down"),
+        EngineError::MemberTooOld { .. } => (StatusCode::SERVICE_UNAVAILABLE, "member-too-old"),
+        EngineError::MemberAway { .. } => (StatusCode::SERVICE_UNAVAILABLE, "member-away"),
+        EngineError::Upgrading => (StatusCode::SERVICE_UNAVAILABLE, "upgrading"),
     };
     try_again(problem(status, kind, &error.to_string()))
 }

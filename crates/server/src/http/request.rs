@@ -1,32 +1,27 @@
 //! A request as the dialects see it: who asks, from where, for what, with which body.
 //!
-//! In:    a request and the connection it came on. Out: the body within its limits, the caller, absolute URLs.
+//! In:    a request and the connection it came on. Out: where it came from, absolute URLs. `receive.rs` has its body.
 //! Never: believes a forwarding header unless it comes from a proxy that the operator named.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Body;
-use hyper::header::{CONTENT_ENCODING, EXPECT, HOST, HeaderName};
+use hyper::header::{HOST, HeaderName};
 use hyper::http::uri::Uri;
-use hyper::{Method, StatusCode, Version};
+use hyper::{Method, Version};
 
-use super::body::RequestBody;
+use super::body::{RequestBody, Sender};
 use super::delivery::Delivery;
 use super::headers::{Headers, Value};
-use super::problem::{closing, problem};
-use super::{Response, server::App};
+use super::places::Full;
+pub use super::receive::{collect_body, drain, expect_body, read_body};
 use crate::access::LastKnown;
-
-/// How much of a refused request is read before it is answered.
-const DRAIN_LEN_MAX: usize = 64 << 10;
 
 /// Names are made once: a look-up by text would check and hash it anew with every request.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const REASON: HeaderName = HeaderName::from_static("leasehold-reason");
 
 /// A request, whichever protocol it came by.
@@ -85,6 +80,14 @@ impl Request {
         &self.body
     }
 
+    /// Counts a body that comes in pieces among the bytes that this connection and its client may have sent.
+    pub fn count_body(&mut self, connection: &Arc<Connection>) {
+        if !matches!(self.body, RequestBody::Whole(_)) {
+            let client = connection.client(&self.head.headers);
+            self.body.count(Sender { connection: connection.clone(), client });
+        }
+    }
+
     /// Its body alone.
     pub fn into_body(self) -> RequestBody {
         self.body
@@ -107,10 +110,16 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Whether forwarding headers on it are believed.
     pub trusted: bool,
+    /// All proxies whose forwarding headers are believed, if this is one of them.
+    trusted_proxies: Box<[IpAddr]>,
     /// Whether it is TLS.
     pub secure: bool,
+    /// It has no place among the connections, and why: only health pages are answered on it.
+    pub crowded: Option<Full>,
     /// The client's certificate, in DER, which TLS has verified.
     pub certificate: OnceLock<Box<[u8]>>,
+    /// Bytes of bodies that came over it and are still kept.
+    pub body_bytes: AtomicUsize,
     /// The answer whose arrival matters, if there is one.
     pub delivery: Delivery,
     /// Whom the credentials that came over it last stand for.
@@ -123,29 +132,44 @@ impl Connection {
     /// A connection between these two ends.
     pub fn new(peer: SocketAddr, local: SocketAddr, trusted_proxies: &[IpAddr]) -> Self {
         let ip = peer.ip().to_canonical();
-        let trusted = trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
+        let trusted = is_listed(trusted_proxies, ip);
         Self {
             peer,
             peer_name: ip.to_string().into(),
             local,
             trusted,
+            trusted_proxies: if trusted { trusted_proxies.into() } else { Box::default() },
             secure: false,
+            crowded: None,
             certificate: OnceLock::new(),
+            body_bytes: AtomicUsize::new(0),
             delivery: Delivery::default(),
             last_known: LastKnown::default(),
             base_url: OnceLock::new(),
         }
     }
 
-    /// The address that the request came from: the peer's, or, behind a trusted proxy, the last one that it names.
+    /// The address that the request came from: the peer's, or, behind trusted proxies, the one that they forward.
     pub fn client(&self, headers: &Headers) -> Arc<str> {
-        if self.trusted
-            && let Some(forwarded) = headers.get(FORWARDED_FOR).and_then(Value::to_str)
-            && let Some(Ok(ip)) = forwarded.rsplit(',').next().map(|last| last.trim().parse::<IpAddr>())
-        {
-            return ip.to_canonical().to_string().into();
+        match self.trusted.then(|| self.forwarded_for(headers)).flatten() {
+            Some(ip) => ip.to_string().into(),
+            None => self.peer_name.clone(),
         }
-        self.peer_name.clone()
+    }
+
+    /// The rightmost address of all `X-Forwarded-For` lines that is not a trusted proxy. Everything to the left of it is
+    /// what a stranger wrote. An entry that is no address is not skipped: nothing left of it can be believed.
+    fn forwarded_for(&self, headers: &Headers) -> Option<IpAddr> {
+        let lines = headers.get_all(FORWARDED_FOR).map(|line| line.to_str().unwrap_or_default());
+        let entries: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
+        let mut last_proxy = None;
+        for entry in entries.iter().rev() {
+            match address(entry) {
+                Some(ip) if is_listed(&self.trusted_proxies, ip) => last_proxy = Some(ip),
+                found => return found.or(last_proxy),
+            }
+        }
+        last_proxy
     }
 
     /// `http://host`, as the client knows this service.
@@ -175,6 +199,17 @@ impl Connection {
     }
 }
 
+fn is_listed(proxies: &[IpAddr], ip: IpAddr) -> bool {
+    proxies.iter().any(|proxy| proxy.to_canonical() == ip)
+}
+
+/// An address, with or without the port that some proxies add.
+fn address(entry: &str) -> Option<IpAddr> {
+    let bare = || entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    let with_port = || entry.parse().ok().map(|address: SocketAddr| address.ip());
+    bare().parse().ok().or_else(with_port).map(|ip: IpAddr| ip.to_canonical())
+}
+
 /// `Leasehold-Reason`, why somebody ends a claim. What can't be kept as text is left out.
 pub fn reason(headers: &Headers) -> Option<Arc<str>> {
     let text = std::str::from_utf8(headers.get(REASON)?.as_bytes()).ok()?.trim();
@@ -186,72 +221,6 @@ pub fn reason(headers: &Headers) -> Option<Arc<str>> {
 fn is_host(host: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     !host.is_empty() && host.len() <= 255 && host.bytes().all(plain)
-}
-
-/// Reads a body of at most `max` bytes, in time.
-pub async fn read_body(
-    app: &App,
-    body: RequestBody,
-    headers: &Headers,
-    max: usize,
-) -> Result<Bytes, Response> {
-    expect_body(&body, headers, max)?;
-    collect_body(app, body, max).await
-}
-
-/// Refuses what the headers show to be no body for us, before any of it is read.
-pub fn expect_body(body: &RequestBody, headers: &Headers, max: usize) -> Result<(), Response> {
-    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| coding.as_bytes() != b"identity") {
-        let coding = String::from_utf8_lossy(coding.as_bytes());
-        let detail = format!("the body has Content-Encoding {coding:?}; send it as it is, without one");
-        return Err(closing(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", &detail)));
-    }
-    if body.size_hint().lower() > max as u64 {
-        // With `Expect: 100-continue` the client has not started to send: nothing has to be thrown away.
-        let response = too_large(max);
-        return Err(if headers.contains_key(EXPECT) { response } else { closing(response) });
-    }
-    Ok(())
-}
-
-/// Reads a body that is expected.
-pub async fn collect_body(app: &App, body: RequestBody, max: usize) -> Result<Bytes, Response> {
-    match body {
-        RequestBody::Whole(whole) if whole.len() <= max => Ok(whole),
-        RequestBody::Whole(_) => Err(closing(too_large(max))),
-        // Few bodies come in pieces: they alone pay for the room that it takes to wait for them.
-        body => Box::pin(collect_pieces(app, body, max)).await,
-    }
-}
-
-async fn collect_pieces(app: &App, body: RequestBody, max: usize) -> Result<Bytes, Response> {
-    let whole = Limited::new(body, max).collect();
-    match crate::outside::timeout(app.config.body_timeout, whole).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(closing(too_large(max))),
-        Ok(Err(error)) => {
-            let detail = format!("the body could not be read: {error}");
-            Err(closing(problem(StatusCode::BAD_REQUEST, "body-unreadable", &detail)))
-        }
-        Err(_) => {
-            let detail = format!("the body did not arrive within {:?}", app.config.body_timeout);
-            Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "body-too-slow", &detail)))
-        }
-    }
-}
-
-/// Reads what is left of a small body, and forgets it: a client that is refused while it still sends may miss the
-/// answer over HTTP/2, where the rest of its request is reset.
-pub async fn drain(app: &App, body: RequestBody) {
-    if !matches!(body, RequestBody::Whole(_)) {
-        let rest = Limited::new(body, DRAIN_LEN_MAX).collect();
-        crate::outside::timeout(app.config.body_timeout, rest).await.ok();
-    }
-}
-
-fn too_large(max: usize) -> Response {
-    let detail = format!("the body is larger than {max} bytes");
-    problem(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", &detail)
 }
 
 #[cfg(test)]
@@ -283,5 +252,27 @@ mod tests {
             let headers = [(HOST, "inside"), (FORWARDED_HOST, host), (FORWARDED_PROTO, "https")];
             assert_eq!(url_of(&connection, &headers), format!("https://{host}"));
         }
+    }
+    #[test]
+    fn the_client_is_the_rightmost_forwarded_address_that_is_no_proxy() {
+        let [peer, local] = [7, 8].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let connection = Connection::new(peer, local, &[peer.ip(), [10, 0, 0, 2].into()]);
+        for (lines, client) in [
+            (&["203.0.113.9"][..], "203.0.113.9"),
+            (&["6.6.6.6, 203.0.113.9"], "203.0.113.9"),
+            (&["6.6.6.6", "203.0.113.9"], "203.0.113.9"),
+            (&["6.6.6.6", "203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+            (&["203.0.113.9:4711"], "203.0.113.9"),
+            (&["[2001:db8::1]:80", "::ffff:10.0.0.2"], "2001:db8::1"),
+            (&["6.6.6.6", "unknown"], "10.0.0.1"),
+            (&["6.6.6.6", "unknown, 10.0.0.2"], "10.0.0.2"),
+            (&["10.0.0.2"], "10.0.0.2"),
+            (&[], "10.0.0.1"),
+        ] {
+            let headers: Headers = lines.iter().map(|line| (FORWARDED_FOR, line)).collect();
+            assert_eq!(&*connection.client(&headers), client, "{lines:?}");
+        }
+        let stranger = Connection::new(peer, local, &[]);
+        assert_eq!(&*stranger.client(&Headers::from_iter([(FORWARDED_FOR, "6.6.6.6")])), "10.0.0.1");
     }
 }

@@ -1,6 +1,6 @@
 //! The listener: accepts connections, serves requests on them, stops in order.
 //!
-//! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
+//! In:    TCP connections, with TLS or without. Out: requests to `dispatch.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 use std::convert::Infallible;
@@ -9,44 +9,41 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderValue};
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::StatusCode;
 use leasehold_core::{ClaimId, Ending};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::Response;
 use super::aside::Aside;
 use super::basic::Administrators;
-use super::body::RequestBody;
 use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
-use super::problem::{problem, try_again};
-use super::request::{self, Connection, Head};
-use super::routes;
+use super::http2;
+use super::places::{Full, Place, Places};
+use super::problem::{closing, problem, try_again};
+use super::request::{Connection, Request, drain};
 use super::tls::Tls;
 use super::trace::Trace;
+use super::web_origin::WebOrigins;
 use crate::access::certificate;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::{Audit, Noted};
 use crate::config::Config;
+use crate::dispatch::{self, Answer};
 use crate::engine::Engine;
 use crate::observe::Observer;
-use crate::observe::metrics::Dialect;
+use crate::observe::hub::STREAMS_MAX;
+use crate::route::{Misrouted, Route};
+use crate::withdrawal;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Bytes of headers that a request over HTTP/2 may have.
-const HEADER_LIST_MAX: u32 = 64 << 10;
 /// How long a connection that is over may still send what nobody reads ...
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
@@ -54,6 +51,10 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 
 /// How often the wall clock is looked at while a client certificate is valid.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Connections beyond the limit on which health pages are answered ...
+pub const HEALTH_PLACES: usize = 32;
+/// ... if they are asked for at once.
+const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
@@ -67,11 +68,6 @@ const NEAR_ON_MORE_CORES: usize = 64;
 
 /// A place near the engine, if the connection has one.
 type Near = Option<OwnedSemaphorePermit>;
-
-/// Requests that one HTTP/2 connection may have open at a time.
-const STREAMS_MAX: u32 = 100;
-/// How often an HTTP/2 connection is asked whether its client still lives.
-const PING_EVERY: Duration = Duration::from_secs(15);
 
 /// Who stands at the door: access control, TLS, the audit.
 pub struct Guards {
@@ -124,7 +120,13 @@ pub struct App {
     /// Access control, TLS and audit.
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
-    pub long_polls: Semaphore,
+    pub long_polls: Arc<Places>,
+    /// Places for event streams.
+    pub streams: Arc<Places>,
+    /// Bytes of bodies that are received.
+    pub body_bytes: Arc<Places>,
+    /// What web pages may do here.
+    pub web_origins: WebOrigins,
     /// Streams, metrics, charts.
     pub observer: Arc<Observer>,
     /// Turns true when the node stops: long-polls answer then.
@@ -163,12 +165,44 @@ impl App {
         })
     }
 
-    /// A place for a request that may stand open for long.
-    pub fn long_poll(&self) -> Result<SemaphorePermit<'_>, Response> {
-        self.long_polls.try_acquire().map_err(|_| {
-            let detail = "too many requests stand open already: come back later, or ask without waiting";
-            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", detail))
+    /// A place for a request of this owner that may stand open for long.
+    pub fn long_poll(&self, owner: &Arc<str>) -> Result<Place, Response> {
+        self.long_polls.take(owner).map_err(|full| {
+            let whose = if full == Full::Client { " of this client" } else { "" };
+            let detail = format!(
+                "too many requests{whose} stand open already: come back later, or ask without waiting"
+            );
+            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", &detail))
         })
+    }
+
+    /// How long this connection may take to ask for something.
+    pub(super) fn patience(&self, connection: &Connection) -> Duration {
+        let patience = self.config.header_timeout;
+        if connection.crowded.is_some() { patience.min(CROWDED_PATIENCE) } else { patience }
+    }
+
+    fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        guards: Arc<Guards>,
+        observer: Arc<Observer>,
+        stopping: watch::Receiver<bool>,
+        aside: Aside,
+    ) -> Self {
+        Self {
+            administrators: Administrators::new(config.admin.clone()),
+            long_polls: Places::new(config.long_polls_max, config.share),
+            streams: Places::new(STREAMS_MAX, config.share),
+            body_bytes: Places::new(config.body_bytes_max, config.share),
+            web_origins: WebOrigins::new(&config),
+            engine,
+            config,
+            guards,
+            observer,
+            stopping,
+            aside,
+        }
     }
 }
 
@@ -177,15 +211,14 @@ impl App {
 impl App {
     /// What requests to a simulated node can reach.
     pub fn simulated(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
-        let config = crate::config::Options::default().validate().expect("the defaults are good");
+        let allowed_hosts = Some(vec!["*".into()]);
+        let options = crate::config::Options { allowed_hosts, ..Default::default() };
+        let config = options.validate().expect("the defaults are good");
         let (stop, stopping) = watch::channel(false);
         // It is never told to stop: it crashes.
         std::mem::forget(stop);
-        let administrators = Administrators::new(config.admin.clone());
         let guards = Arc::new(Guards { access: Access::new(None, None, None), tls: None, audit: None });
-        let long_polls = Semaphore::new(1000);
-        let aside = Aside::default();
-        Arc::new(Self { engine, config, administrators, guards, long_polls, observer, stopping, aside })
+        Arc::new(Self::new(engine, config, guards, observer, stopping, Aside::default()))
     }
 
     /// Serves a connection, over bytes that travel as the simulation pleases.
@@ -205,6 +238,18 @@ pub struct Server {
     near: Arc<Semaphore>,
     /// How many of them only a leader gives away.
     near_at_leader: usize,
+    /// Places for connections.
+    places: Arc<Places>,
+    /// Further ones, in which health pages are answered and nothing else.
+    health_places: Arc<Places>,
+}
+
+/// What a connection has while it lasts.
+struct Seat {
+    _place: Place,
+    /// It is one of those for health pages: why it has no other.
+    crowded: Option<Full>,
+    _alive: mpsc::Sender<Infallible>,
 }
 
 impl Server {
@@ -217,11 +262,11 @@ impl Server {
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let (stop, stopping) = watch::channel(false);
-        let administrators = Administrators::new(config.admin.clone());
-        let long_polls = Semaphore::new(config.long_polls_max.min(Semaphore::MAX_PERMITS));
         observer.metrics.started(&engine);
-        let aside = Aside::here();
-        let app = App { engine, config, administrators, guards, long_polls, observer, stopping, aside };
+        let app = App::new(engine, config, guards, observer, stopping, Aside::here());
+        if app.guards.access.is_on() {
+            tokio::spawn(withdrawal::follow(app.engine.clone(), app.guards.access.clone()));
+        }
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
         // Only from the same machine can peers reach such a node.
         let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
@@ -230,7 +275,9 @@ impl Server {
             false => (NEAR_ON_MORE_CORES, 0),
         };
         let near = Arc::new(Semaphore::new(near + near_at_leader));
-        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader })
+        let places = Places::new(app.config.connections_max, app.config.share);
+        let health_places = Places::new(HEALTH_PLACES, app.config.share);
+        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader, places, health_places })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -240,7 +287,7 @@ impl Server {
 
     /// Serves until `stop` is done, then answers what is in flight.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let places = Arc::new(Semaphore::new(self.app.config.connections_max));
+        let (alive, mut ended) = mpsc::channel(1);
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -248,9 +295,9 @@ impl Server {
                 () = &mut stop => break,
             };
             match accepted {
-                Ok((stream, peer)) => match places.clone().try_acquire_owned() {
-                    Ok(place) => self.start(stream, peer, place),
-                    Err(_) => drop(tokio::spawn(turn_away(stream))),
+                Ok((stream, peer)) => match self.seat(peer, &alive) {
+                    Some(seat) => self.start(stream, peer, seat),
+                    None => turn_away(&stream),
                 },
                 Err(error) => {
                     // Out of file descriptors, most likely: let some connections end first.
@@ -259,13 +306,25 @@ impl Server {
                 }
             }
         }
-        drop(self.listener);
+        drop((self.listener, alive));
         self.stop.send_replace(true);
-        // When every place is free, every connection has ended.
-        let all = places.acquire_many(self.app.config.connections_max as u32);
-        if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
+        // Nothing is ever sent: the channel ends with the last connection.
+        if tokio::time::timeout(STOP_GRACE, ended.recv()).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
+    }
+
+    /// A place for a connection: among the others, or where only health pages are answered.
+    fn seat(&self, peer: SocketAddr, alive: &mpsc::Sender<Infallible>) -> Option<Seat> {
+        let ip = peer.ip().to_canonical();
+        let is_proxy = self.app.config.trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
+        let name: Arc<str> = ip.to_string().into();
+        let place = if is_proxy { self.places.take_for_many() } else { self.places.take(&name) };
+        let (place, crowded) = match place {
+            Ok(place) => (place, None),
+            Err(full) => (self.health_places.take(&name).ok()?, Some(full)),
+        };
+        Some(Seat { _place: place, crowded, _alive: alive.clone() })
     }
 
     /// A place near the engine, if there is one for another connection.
@@ -279,18 +338,18 @@ impl Server {
     }
 
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
-    fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+    fn start(&self, stream: TcpStream, peer: SocketAddr, seat: Seat) {
         let app = self.app.clone();
-        let near = self.near();
+        let near = if seat.crowded.is_none() { self.near() } else { None };
         let Some(near) = near else {
-            tokio::spawn(serve(app, stream, peer, place, None));
+            tokio::spawn(serve(app, stream, peer, seat, None));
             return;
         };
         // Whichever thread serves it is to hear of what it receives.
         let moved = stream.into_std();
         self.app.engine.spawn_near(async move {
             match moved.and_then(TcpStream::from_std) {
-                Ok(stream) => serve(app, stream, peer, place, Some(near)).await,
+                Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
                 Err(error) => tracing::warn!(%error, "a connection could not be served"),
             }
         });
@@ -298,27 +357,28 @@ impl Server {
 }
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.
-async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit, near: Near) {
+async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, seat: Seat, near: Near) {
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
     keep_alive(&stream);
     let mut connection = Connection::new(peer, local, &app.config.trusted_proxies);
     connection.secure = app.guards.tls.is_some();
+    connection.crowded = seat.crowded;
     let connection = Arc::new(connection);
-    let wire = Wire::new(stream, connection.clone());
+    let wire = Wire::new(stream, connection.clone(), app.config.write_timeout);
     match app.guards.tls.clone() {
         None => serve_http1(app, wire, connection, near).await,
         // A handshake takes much more room than a connection that has none.
         Some(tls) => Box::pin(serve_tls(app, wire, connection, &tls)).await,
     }
-    drop(place);
+    drop(seat);
 }
 
 /// The handshake, within the time for headers; then whichever protocol both sides speak.
 async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
     let handshake = tls.acceptor().accept(wire);
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(app.config.header_timeout, handshake) => shaken,
+        shaken = tokio::time::timeout(app.patience(&connection), handshake) => shaken,
         () = stopped(app.stopping.clone()) => return,
     };
     let peer = connection.peer;
@@ -338,7 +398,7 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let serving = async {
         match is_http2 {
-            true => serve_http2(app, stream, connection.clone()).await,
+            true => http2::serve(app, stream, connection.clone()).await,
             false => serve_http1(app, stream, connection.clone(), None).await,
         }
     };
@@ -375,7 +435,7 @@ where
     let _counted = Counted::new(&app);
     let stopping = app.stopping.clone();
     // The simulation has no clock of its own for connections.
-    let patience = (!cfg!(feature = "sim")).then_some(app.config.header_timeout);
+    let patience = (!cfg!(feature = "sim")).then(|| app.patience(&connection));
     let is_stopping = || !matches!(stopping.has_changed(), Ok(false));
     // An entry has outcomes for connections of several threads once there are more than have a place here. What the others
     // answer is to be under way before this thread sends: clients that go on too early would take the processor from them,
@@ -385,8 +445,9 @@ where
         connection.delivery.seen();
         answer(&app, &connection, request)
     };
-    let http1 = Http1::new(stream);
-    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
+    let http1 = Http1::new(stream, connection.crowded.map(too_many_connections));
+    let over = over(&app, &connection);
+    let mut stream = http1.serve(patience, over, is_stopping, stands_back, answer).await;
     connection.delivery.close();
     tokio::select! {
         biased;
@@ -412,63 +473,75 @@ impl Drop for Counted {
 }
 
 /// One request, counted and traced, whichever protocol it came by.
-fn answer(
+pub(super) fn answer(
     app: &Arc<App>,
     connection: &Arc<Connection>,
-    request: request::Request,
+    mut request: Request,
 ) -> impl Future<Output = Response> {
-    let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
-    let answer = routes::answer(app.clone(), connection.clone(), request);
+    request.count_body(connection);
+    let route = Route::of(request.method(), request.uri().path());
+    let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
+    let trace = Trace::of(&request);
+    let answer = match refusal(app, connection, &request, &route) {
+        Some(refusal) => refused(app.clone(), request, refusal),
+        None => dispatch::answer(app.clone(), connection.clone(), request, route),
+    };
     async move {
         let mut response = answer.await;
+        if connection.crowded.is_some() {
+            response = closing(response);
+        }
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);
         response
     }
 }
 
-async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    connection.delivery.share();
-    let (stopping, peer) = (app.stopping.clone(), connection.peer);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        name_host(&mut request);
-        let (head, body) = request.into_parts();
-        let headers = head.headers.iter().collect();
-        let head = Head { method: head.method, uri: head.uri, version: head.version, headers };
-        let request = request::Request::new(head, RequestBody::from(body));
-        let (app, connection) = (app.clone(), connection.clone());
-        async move { Ok::<_, Infallible>(answer(&app, &connection, request).await) }
-    });
-    let mut serving = std::pin::pin!(
-        http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEADER_LIST_MAX)
-            .max_concurrent_streams(STREAMS_MAX)
-            .keep_alive_interval(Some(PING_EVERY))
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = stopped(stopping) => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
+/// Why a request gets no further, whoever sends it.
+fn refusal(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    route: &Result<Route, Misrouted>,
+) -> Option<Response> {
+    let is_probe = || route.as_ref().is_ok_and(Route::is_probe);
+    match connection.crowded.filter(|_| !is_probe()) {
+        Some(full) => Some(too_many_connections(full)),
+        None => app.web_origins.refusal(connection, request),
     }
 }
 
-/// HTTP/2 names the host in a place of its own: from here on it is a header, as it was before.
-fn name_host(request: &mut Request<Incoming>) {
-    let authority = request.uri().authority().map(hyper::http::uri::Authority::as_str);
-    if let Some(Ok(host)) = authority.map(HeaderValue::from_str)
-        && !request.headers().contains_key(HOST)
-    {
-        request.headers_mut().insert(HOST, host);
+fn too_many_connections(full: Full) -> Response {
+    let whose = if full == Full::Client { "from this address " } else { "" };
+    let detail = format!("too many connections {whose}are open already: come back later");
+    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", &detail))
+}
+
+/// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
+fn refused(app: Arc<App>, request: Request, refusal: Response) -> Answer {
+    Box::pin(async move {
+        drain(&app, request.into_body()).await;
+        refusal
+    })
+}
+
+/// Waits until a connection has to end: the node stops, or the credentials that came over it last were withdrawn.
+pub(super) fn over(app: &App, connection: &Arc<Connection>) -> impl Future<Output = ()> + use<> {
+    let stopping = stopped(app.stopping.clone());
+    let access = app.guards.access.is_on().then(|| (app.guards.access.changes(), connection.clone()));
+    async move {
+        let Some((mut changes, connection)) = access else { return stopping.await };
+        let withdrawn = async {
+            while !connection.last_known.is_withdrawn() {
+                if changes.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping => {}
+            () = withdrawn => {}
+        }
     }
 }
 
@@ -485,11 +558,6 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let _ = crate::outside::timeout(LINGER, rest).await;
 }
 
-/// The last words on a connection; who does not take them in time misses them.
-async fn send_last(stream: &mut (impl AsyncWriteExt + Unpin), text: &str) {
-    let _ = tokio::time::timeout(LINGER, stream.write_all(text.as_bytes())).await;
-}
-
 /// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.
 fn keep_alive(stream: &TcpStream) {
     let probes = TcpKeepalive::new()
@@ -501,9 +569,11 @@ fn keep_alive(stream: &TcpStream) {
     }
 }
 
-/// Tells one connection too many to come back.
-async fn turn_away(mut stream: TcpStream) {
-    const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+/// Tells one connection too many to come back. At once: one that waited would take a descriptor from the log.
+fn turn_away(stream: &TcpStream) {
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
         Content-Length: 0\r\n\r\n";
-    send_last(&mut stream, BUSY).await;
+    if let Err(error) = SockRef::from(stream).send(BUSY) {
+        tracing::debug!(%error, "a connection that was turned away was not told so");
+    }
 }

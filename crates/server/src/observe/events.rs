@@ -10,28 +10,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
-use hyper::{Method, StatusCode};
 use leasehold_core::{Event, EventKind, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::hub::{Hub, Place, STREAMS_MAX};
+use super::hub::{Hub, Place};
 use crate::access::Caller;
-use crate::access::rules::Verb;
-use crate::http::body::ResponseBody;
+use crate::http::body::{Piece, ResponseBody};
 use crate::http::headers::Headers;
-use crate::http::problem::{method_not_allowed, problem};
+use crate::http::places::Full;
+use crate::http::problem::problem;
 use crate::http::query::parameters;
-use crate::http::request::Request;
+use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::time::rfc3339;
 use crate::http::{Response, json, typed};
 
 /// Seconds between signs of life, unless asked for others: below the idle timeouts of common proxies.
 const HEARTBEAT_DEFAULT: f64 = 15.0;
-/// Events in one piece.
+/// Events in one piece ...
 const PIECE_LEN: usize = 256;
+/// ... and about how many bytes: what a reader that does not read keeps of the service's memory.
+const PIECE_BYTES: usize = 32 << 10;
 /// Between two pieces: a busy table wakes a stream a hundred times a second, not ten thousand times.
 const PACE: Duration = Duration::from_millis(10);
 
@@ -61,41 +63,45 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, request: &Request, caller: &Caller) -> Response {
-    if request.method() != Method::GET {
-        return method_not_allowed("GET");
-    }
-    if let Err(refusal) = caller.require_any(&[Verb::Read]) {
-        return refusal;
-    }
-    let wanted = match parse(request.uri().query(), request.headers()) {
-        Ok(wanted) => wanted,
-        Err(mistakes) => return json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))),
-    };
+pub fn answer(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let wanted = parse(request.uri().query(), request.headers())
+        .map_err(|mistakes| json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))))?;
     let hub = &app.observer.hub;
-    let Some(membership) = hub.join() else {
-        let detail = format!("{STREAMS_MAX} streams are open already: close some, or ask another node");
-        let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", &detail);
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return response;
-    };
+    let owner = caller.owner(connection, request.headers());
+    let place = app.streams.take(&owner).map_err(too_many_streams)?;
+    let membership = hub.join();
     let (pieces, body) = mpsc::channel(1);
     let mut stopping = app.stopping.clone();
-    let place = wanted.after.unwrap_or_else(|| hub.newest());
-    let stream = Stream { hub: hub.clone(), place, wanted, caller: caller.clone() };
+    let start = wanted.after.unwrap_or_else(|| hub.newest());
+    let stream = Stream { hub: hub.clone(), place: start, wanted, caller: caller.clone() };
+    let caller = caller.clone();
     tokio::spawn(async move {
-        let _membership = membership;
+        let _counted = (place, membership);
         tokio::select! {
             () = stream.run(&pieces) => {}
             () = pieces.closed() => {}
-            _ = stopping.wait_for(|stopping| *stopping) => {}
+            _ = caller.superseded() => drop(pieces.try_send(Piece::Last(Bytes::new()))),
+            _ = stopping.wait_for(|stopping| *stopping) => drop(pieces.try_send(Piece::Last(Bytes::new()))),
         }
     });
     let mut response = typed(StatusCode::OK, "text/event-stream", Bytes::new());
-    *response.body_mut() = ResponseBody::Stream(Box::new(body));
+    *response.body_mut() = ResponseBody::Stream(Box::new(body.into()));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // nginx gathers answers unless told not to.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+fn too_many_streams(full: Full) -> Response {
+    let whose = if full == Full::Client { " of this client" } else { "" };
+    let detail = format!("too many event streams{whose} are open already: close some, or ask another node");
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", &detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }
 
@@ -150,13 +156,13 @@ struct Stream {
 
 impl Stream {
     /// Sends until the reader is gone.
-    async fn run(mut self, pieces: &mpsc::Sender<Bytes>) {
+    async fn run(mut self, pieces: &mpsc::Sender<Piece>) {
         let mut piece = String::from("retry: 1000\n: these are the events of Leasehold\n\n");
         let mut silent_since = Instant::now();
         loop {
             let more = self.read(&mut piece, silent_since);
             if !piece.is_empty() {
-                if pieces.send(std::mem::take(&mut piece).into()).await.is_err() {
+                if pieces.send(Piece::More(std::mem::take(&mut piece).into())).await.is_err() {
                     return;
                 }
                 silent_since = Instant::now();
@@ -175,7 +181,7 @@ impl Stream {
     /// Writes what there is; tells whether there is more.
     fn read(&mut self, piece: &mut String, silent_since: Instant) -> bool {
         let found = self.hub.after(self.place, PIECE_LEN);
-        let more = found.events.len() == PIECE_LEN;
+        let mut more = found.events.len() == PIECE_LEN;
         let silent = silent_since.elapsed() >= self.wanted.heartbeat;
         if let Some(place) = found.lagged {
             self.place = place;
@@ -186,6 +192,10 @@ impl Stream {
             lagged(piece, self.place, "that id is not known here: this service's log does not reach it");
         }
         for (place, event) in &found.events {
+            if piece.len() >= PIECE_BYTES {
+                more = true;
+                break;
+            }
             self.place = *place;
             if self.wants(event) {
                 write_event(piece, *place, event);

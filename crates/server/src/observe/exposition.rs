@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use leasehold_core::Status;
 
-use super::metrics::{CODES, Dialect};
+use super::metrics::CODES;
 use super::process;
 use crate::engine::observed::ROLES;
 use crate::http::server::App;
+use crate::route::Dialect;
 
 /// The text.
 pub(super) fn text(app: &App) -> String {

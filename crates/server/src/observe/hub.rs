@@ -17,7 +17,7 @@ use crate::publish::Listener;
 
 /// Events that are kept: some seconds of a busy node, hours of a quiet one, 2 MiB at most.
 pub const RING_LEN: usize = 16_384;
-/// Streams at a time. Each is a connection and a task; a dashboard needs one.
+/// Streams at a time, of which one client has its share. Each is a connection and a task; a dashboard needs one.
 pub const STREAMS_MAX: usize = 512;
 
 /// Where an event stands in the log: printed as `<index>.<n>`, the id of a server-sent event.
@@ -117,12 +117,10 @@ impl Hub {
         }
     }
 
-    /// Takes a place among the readers; `None` if there are too many.
-    pub fn join(self: &std::sync::Arc<Self>) -> Option<Membership> {
-        let joined = self.streams.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |streams| {
-            (streams < STREAMS_MAX).then_some(streams + 1)
-        });
-        joined.ok().map(|_| Membership(self.clone()))
+    /// Counts a reader, which has a place for it (`events.rs`).
+    pub fn join(self: &std::sync::Arc<Self>) -> Membership {
+        self.streams.fetch_add(1, Ordering::SeqCst);
+        Membership(self.clone())
     }
 
     /// Readers now.
@@ -190,7 +188,7 @@ impl Listener for Hub {
     }
 }
 
-/// A reader's place; given back when dropped.
+/// A reader; counted off when dropped.
 #[derive(Debug)]
 pub struct Membership(std::sync::Arc<Hub>);
 

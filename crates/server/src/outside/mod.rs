@@ -27,6 +27,13 @@ pub use simulated::runtime::{
     wall_us,
 };
 
+/// Whether a file could not be opened because this process, or the machine, has too many open already. That passes.
+pub(crate) fn lacks_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacking = [Errno::MFILE.raw_os_error(), Errno::NFILE.raw_os_error()];
+    error.raw_os_error().is_some_and(|number| lacking.contains(&number))
+}
+
 /// A task that ends when nobody wants its result any more.
 pub(crate) struct StopOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
 

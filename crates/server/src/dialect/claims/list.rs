@@ -9,12 +9,12 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, LINK};
 use leasehold_core::table::{ListFilter, ListPage, Sight};
-use leasehold_core::{Command, Status};
+use leasehold_core::{Command, Status, View};
 
 use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
-use crate::access::rules::Verb;
+use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
 use crate::http::request::{Connection, Request};
@@ -33,31 +33,37 @@ struct ListQuery {
     offset: u64,
 }
 
-pub(super) async fn list(
+/// `GET /v1/claims/`
+pub async fn list(
     app: &App,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
     let page = read(app, &query, caller).await?;
     let base_url = connection.base_url(request.headers());
-    let mut body = Vec::with_capacity(2 + page.views.len() * 512);
-    body.push(b'[');
-    for (i, view) in page.views.iter().enumerate() {
-        body.extend_from_slice(if i == 0 { b"" } else { b",\n " });
-        render::detail(&mut body, view, &base_url);
-    }
-    body.extend_from_slice(b"]\n");
-    let mut response = json(StatusCode::OK, body);
+    let mut response = json(StatusCode::OK, "");
     if page.more {
         let link = next_link(request.uri().query(), &base_url, &query);
         if let Ok(link) = HeaderValue::from_str(&link) {
             response.headers_mut().insert(LINK, link);
         }
     }
-    Ok(response)
+    long_answer(app, response, |out| write(out, page.views, base_url)).await
+}
+
+/// Writes a page as fast as its client takes it. Views share their data with the table: to keep a page costs little, and to
+/// render it may take 64 MiB.
+async fn write(mut out: BodyWriter, views: Vec<View>, base_url: Arc<str>) -> Result<BodyWriter, Unfinished> {
+    out.buffer.push(b'[');
+    for (i, view) in views.into_iter().enumerate() {
+        out.buffer.extend_from_slice(if i == 0 { b"" } else { b",\n " });
+        render::detail(&mut out.buffer, &view, &base_url);
+        out.rest().await?;
+    }
+    out.buffer.extend_from_slice(b"]\n");
+    Ok(out)
 }
 
 /// Reads a page, again if something on it had outlived its deadline and had to be ended first.

@@ -11,13 +11,19 @@ use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejecti
 
 use super::parse::Patch;
 use super::{command, look_at};
+use crate::access::Caller;
 use crate::engine::{Engine, EngineError};
 use crate::http::server::App;
 use crate::outside;
 use crate::publish::Waiter;
 
 /// Claims, and waits for the claim's turn.
-pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Result<Outcome, EngineError> {
+pub(super) async fn claim(
+    app: &Arc<App>,
+    new: NewClaim,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<Outcome, EngineError> {
     let (id, keyed) = (new.id, new.idempotency.is_some());
     let waiter = app.engine.publisher().wait_for(id);
     let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
@@ -28,14 +34,14 @@ pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Resu
         }
     });
     let outcome = match made? {
-        Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait).await?)),
+        Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait, caller).await?)),
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
             // Which claim that is was not known before: its turn may have come in between.
             let view = look_at(app, view.claim.id).await?.unwrap_or(*view);
             let view = match view.claim.status {
-                Status::Waiting => turn(app, waiter, view, wait).await?,
+                Status::Waiting => turn(app, waiter, view, wait, caller).await?,
                 _ => view,
             };
             Outcome::Existing(Box::new(view))
@@ -52,11 +58,12 @@ pub(super) async fn activate(
     id: ClaimId,
     patch: &Patch,
     wait: Duration,
+    caller: &Caller,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
     let again = || app.engine.submit(command(id, patch, None));
     match again().await? {
-        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait).await? {
+        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
             view if view.claim.status == Status::Waiting => {
                 Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
             }
@@ -66,14 +73,22 @@ pub(super) async fn activate(
     }
 }
 
-/// Waits until it is the claim's turn, it is over, the time is up, or the node stops; then tells how it is.
-async fn turn(app: &App, mut waiter: Waiter, view: View, wait: Duration) -> Result<View, EngineError> {
+/// Waits until it is the claim's turn, it is over, the time is up, the caller's credentials end, or the node stops; then
+/// tells how it is.
+async fn turn(
+    app: &App,
+    mut waiter: Waiter,
+    view: View,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<View, EngineError> {
     let mut stopping = app.stopping.clone();
     let until = outside::Instant::now() + wait;
     tokio::select! {
         biased;
         () = waiter.woken() => {}
         () = outside::sleep_until(until) => {}
+        _ = caller.ended() => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
     Ok(look_at(app, view.claim.id).await?.unwrap_or(view))

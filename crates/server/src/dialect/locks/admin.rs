@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
 
@@ -15,35 +15,41 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::basic::AdminAccess;
+use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::request::{Connection, Request, reason as given_reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
-/// Names looked at while the table can't be written.
+/// Names looked at while the table can't be written ...
 const NAMES_PER_LOOK: usize = 4096;
+/// ... and locks of one resource.
+const LOCKS_PER_LOOK: usize = 512;
 
-/// `/resources`.
-pub(super) async fn resources(
+/// `GET /resources`
+pub async fn list(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let who = Who::enter(app, connection, request, caller, Verb::Read, None).await?;
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_names(out, app.clone(), who)).await
+}
+
+/// `DELETE /resources`
+pub async fn unlock_all(
     app: &App,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    if let Who::Caller(caller) = &who {
-        caller.require_any(&[if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read }])?;
-    }
-    let failed = |error| engine_problem(&error);
-    if request.method() != Method::DELETE {
-        let mut names = names(app).await.map_err(failed)?;
-        names.retain(|name| who.may(Verb::Read, name));
-        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resources(&names))));
-    }
+    let who = Who::enter(app, connection, request, caller, Verb::Revoke, None).await?;
     // What comes in from now on stays.
     let before = app.engine.read(|table, _| table.next_sequence());
     let reason = reason(connection, request);
-    let mut names = names(app).await.map_err(failed)?;
+    let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
     names.retain(|name| who.may(Verb::Revoke, name));
     for name in names {
         revoke(app, name, before, &reason).await?;
@@ -51,23 +57,28 @@ pub(super) async fn resources(
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// `/resources/{resource}`.
-pub(super) async fn resource(
+/// `GET /resources/<resource>`
+pub async fn locks_of(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    name: Arc<str>,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_locks(out, app.clone(), name)).await
+}
+
+/// `DELETE /resources/<resource>`
+pub async fn unlock_resource(
     app: &App,
     connection: &Connection,
     request: &Request,
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    let verb = if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read };
-    if let Who::Caller(caller) = &who {
-        caller.require(verb, &name)?;
-    }
-    if request.method() != Method::DELETE {
-        let views = locks(app, &name).await.map_err(|error| engine_problem(&error))?;
-        return Ok(typed(StatusCode::OK, HAL, format!("{}\n", render::resource(&name, &views))));
-    }
+    Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
     match revoke(app, name, before, &reason(connection, request)).await? {
         0 => Err(not_found("there are no locks on this resource")),
@@ -76,22 +87,40 @@ pub(super) async fn resource(
 }
 
 /// Whose word counts here.
-enum Who<'a> {
-    /// An administrator of the file, or everyone where nothing is checked.
+enum Who {
+    /// A user of the administrators' file, or everyone where nothing is checked.
     Administrator,
-    /// Whoever the rules know.
-    Caller(&'a Caller),
+    /// A caller whom the rules know.
+    Caller(Caller),
 }
 
-impl<'a> Who<'a> {
-    /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-    async fn enter(app: &App, request: &Request, caller: &'a Caller) -> Result<Self, Response> {
-        let admitted = app.administrators.admit(request.headers()).await;
-        match (caller.is_checked(), &app.config.admin) {
-            (false, _) | (_, AdminAccess::Off) => admitted.map(|()| Self::Administrator),
-            (true, AdminAccess::Users(_)) if admitted.is_ok() => Ok(Self::Administrator),
-            (true, _) => Ok(Self::Caller(caller)),
+impl Who {
+    /// Users of the file come in by it; where access control is on, everyone else by its rules: with this verb on the
+    /// resource, or, for a list, on any.
+    async fn enter(
+        app: &App,
+        connection: &Connection,
+        request: &Request,
+        caller: &Caller,
+        verb: Verb,
+        resource: Option<&str>,
+    ) -> Result<Self, Response> {
+        let by_file = matches!(app.config.admin, AdminAccess::Users(_)) && !caller.is_known();
+        if !caller.is_checked() || by_file || app.config.admin == AdminAccess::Off {
+            match app.administrators.admit(request.headers(), &connection.client(request.headers())).await {
+                Ok(()) => return Ok(Self::Administrator),
+                // Without Basic credentials, the rules may still let somebody in.
+                Err(refusal) if !caller.is_checked() || refusal.status() != StatusCode::UNAUTHORIZED => {
+                    return Err(refusal);
+                }
+                Err(_) => {}
+            }
         }
+        match resource {
+            Some(name) => caller.require(verb, name)?,
+            None => caller.require_any(&[verb], "*")?,
+        }
+        Ok(Self::Caller(caller.clone()))
     }
 
     fn may(&self, verb: Verb, resource: &str) -> bool {
@@ -124,16 +153,66 @@ async fn revoke(app: &App, name: Arc<str>, before: u64, reason: &Arc<str>) -> Re
     }
 }
 
-/// The holder of a resource and those who wait for it.
-async fn locks(app: &App, name: &Arc<str>) -> Result<Vec<View>, EngineError> {
-    let question = |table: &Table, now_us| {
-        let views: Vec<View> = live(table.resource(name)).map(|seq| table.view_at(seq, now_us)).collect();
-        match views.iter().any(|view| table.is_unsettled(&view.claim, now_us)) {
-            true => Settled::No(vec![name.clone()]),
-            false => Settled::Yes(views),
-        }
+/// Writes the holder of a resource and those who wait for it, a bounded look at a time. What ends or is granted while the
+/// client reads is left out from there on: nobody sees two holders.
+async fn write_locks(mut out: BodyWriter, app: Arc<App>, name: Arc<str>) -> Result<BodyWriter, Unfinished> {
+    let failed = |error: EngineError| Unfinished::from(engine_problem(&error));
+    let start = |table: &Table, now_us| {
+        let locks: Vec<u64> = live(table.resource(&name)).collect();
+        let first = locks.iter().take(LOCKS_PER_LOOK).map(|seq| table.view_at(*seq, now_us));
+        let views: Vec<View> = first.collect();
+        let unsettled = views.iter().any(|view| table.is_unsettled(&view.claim, now_us));
+        settled(unsettled.then(|| name.clone()).into_iter().collect(), (views, locks))
     };
-    app.engine.read_settled(question).await
+    let (mut views, locks) = app.engine.read_settled(start).await.map_err(failed)?;
+    out.buffer.extend_from_slice(render::resource_start(&name).as_bytes());
+    let mut separator = "";
+    let mut rest = locks.chunks(LOCKS_PER_LOOK).skip(1);
+    loop {
+        for view in views.drain(..) {
+            out.buffer.extend_from_slice(separator.as_bytes());
+            out.buffer.extend_from_slice(render::lock(&view).to_string().as_bytes());
+            separator = ",";
+            out.rest().await?;
+        }
+        let Some(next) = rest.next() else { break };
+        views = app.engine.read(|table, now_us| still_waiting(table, &name, next, now_us));
+        tokio::task::yield_now().await;
+    }
+    out.buffer.extend_from_slice(render::END.as_bytes());
+    Ok(out)
+}
+
+/// Those of these locks that still wait.
+fn still_waiting(table: &Table, name: &str, locks: &[u64], now_us: u64) -> Vec<View> {
+    let (Some(first), Some(last)) = (locks.first(), locks.last()) else { return Vec::new() };
+    let Some(resource) = table.resource(name) else { return Vec::new() };
+    let waiting = resource.queue_from(*first).take_while(|seq| seq <= last);
+    waiting.map(|seq| table.view_at(seq, now_us)).filter(|view| !view.claim.is_due(now_us)).collect()
+}
+
+/// Writes the resources that have locks and that the caller may see, a bounded look at a time.
+async fn write_names(mut out: BodyWriter, app: Arc<App>, who: Who) -> Result<BodyWriter, Unfinished> {
+    out.buffer.extend_from_slice(render::RESOURCES_START.as_bytes());
+    let (mut after, mut separator): (Option<Arc<str>>, _) = (None, "");
+    loop {
+        let question = |table: &Table, now_us| look(table, now_us, after.as_deref());
+        let found = app.engine.read_settled(question).await;
+        let (found, last) = found.map_err(|error| engine_problem(&error))?;
+        for name in found.iter().filter(|name| who.may(Verb::Read, name)) {
+            out.buffer.extend_from_slice(separator.as_bytes());
+            out.buffer.extend_from_slice(render::resource(name).to_string().as_bytes());
+            separator = ",";
+            out.rest().await?;
+        }
+        match last {
+            Some(last) => after = Some(last),
+            None => break,
+        }
+        tokio::task::yield_now().await;
+    }
+    out.buffer.extend_from_slice(render::END.as_bytes());
+    Ok(out)
 }
 
 /// The resources with locks that this dialect can name, a bounded look at a time.

@@ -7,27 +7,27 @@
 //!
 //! A lock is a claim with a `lifetime` (its ttl) and a longest `wait`; a lock's uid is the claim's id.
 
-mod admin;
+pub mod admin;
 mod parse;
 mod render;
 mod wait;
 
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use hyper::header::{HeaderValue, LOCATION};
-use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 
-pub use self::parse::Place;
+pub use self::parse::is_name;
 pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
 use crate::http::headers::Headers;
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
-use crate::http::request::{Connection, Request, drain, read_body, reason};
+use crate::http::problem::{engine_problem, not_found, problem, try_again};
+use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -36,51 +36,21 @@ const BODY_LEN_MAX: usize = 16 << 10;
 /// The media type of every body of this dialect that is not an error.
 const HAL: &str = "application/hal+json";
 
-/// Answers a request to one of the dialect's paths.
-pub async fn answer(
-    app: &Arc<App>,
-    connection: &Connection,
-    request: Request,
-    place: Place,
-    caller: &Caller,
-) -> Response {
-    let method = request.method();
-    let reads = [Method::GET, Method::HEAD].contains(method);
-    let answer = match place {
-        Place::Nothing => Err(nothing_here()),
-        Place::Requests(_) if method != Method::POST => Err(method_not_allowed("POST")),
-        Place::Requests(resource) => post(app, connection, request, resource, caller).await,
-        _ if !reads && method != Method::DELETE => Err(method_not_allowed("DELETE, GET, HEAD")),
-        Place::Lock(resource, uid) if reads => get(app, &resource, uid, caller).await,
-        Place::Lock(resource, uid) => {
-            Box::pin(delete(app, connection, request.headers(), &resource, uid, caller)).await
-        }
-        Place::Resources => Box::pin(admin::resources(app, connection, &request, caller)).await,
-        Place::Resource(resource) => {
-            Box::pin(admin::resource(app, connection, &request, resource, caller)).await
-        }
-    };
-    answer.unwrap_or_else(|refusal| refusal)
-}
-
-async fn post(
+/// `POST /locks/<resource>` and `/active_locks/<resource>`: waits for its turn.
+pub async fn make(
     app: &Arc<App>,
     connection: &Connection,
     request: Request,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    if let Err(refusal) = caller.require(Verb::Claim, &resource) {
-        Box::pin(drain(app, request.into_body())).await;
-        return Err(refusal);
-    }
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
     let (url, new, noted) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
-        OnBusy::QueueFor { .. } => Some(app.long_poll()?),
+        OnBusy::QueueFor { .. } => Some(app.long_poll(&new.owner)?),
         _ => None,
     };
-    match wait::acquire(app, connection, new).await {
+    match wait::acquire(app, connection, new, caller).await {
         Ok(view) => {
             noted.settled();
             Ok(created(&view, &url))
@@ -103,7 +73,7 @@ async fn read(
     caller: &Caller,
 ) -> Result<(Box<str>, NewClaim, Noted), Response> {
     let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX, caller).await?;
     let wanted = parse::wanted(&body)?;
     let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
     let owner = caller.owner(connection, &head.headers);
@@ -121,13 +91,20 @@ fn created(view: &View, url: &str) -> Response {
     with_token(response, view)
 }
 
-async fn get(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -> Result<Response, Response> {
+/// `GET /locks/<resource>/<uid>`
+pub async fn get(
+    app: &App,
+    resource: &str,
+    uid: Option<ClaimId>,
+    caller: &Caller,
+) -> Result<Response, Response> {
     let view = find(app, resource, uid, caller).await?;
     let body = format!("{}\n", render::lock(&view));
     Ok(with_token(typed(StatusCode::OK, HAL, body), &view))
 }
 
-async fn delete(
+/// `DELETE /locks/<resource>/<uid>`
+pub async fn delete(
     app: &App,
     connection: &Connection,
     headers: &Headers,
@@ -183,13 +160,6 @@ fn with_token(mut response: Response, view: &View) -> Response {
 
 fn no_lock() -> Response {
     not_found("there is no such lock on this resource: it is over, or never was")
-}
-
-fn nothing_here() -> Response {
-    not_found(
-        "there is nothing here: locks are under /locks/{resource}, and a resource's name is made of the letters a-z \
-         and A-Z and the digits",
-    )
 }
 
 /// The table has no room.

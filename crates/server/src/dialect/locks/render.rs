@@ -3,8 +3,6 @@
 //! In:    views of the table. Out: JSON objects with `_links` and `_embedded`; hrefs are paths.
 //! Never: shows what is over.
 
-use std::sync::Arc;
-
 use leasehold_core::{Claim, Format, Status, View};
 use serde_json::{Value, json};
 
@@ -50,22 +48,20 @@ fn asked(claim: &Claim) -> (String, Value) {
     (title, wait)
 }
 
-/// All locks of one resource, the holder first.
-pub(super) fn resource(name: &str, views: &[View]) -> Value {
-    let locks: Vec<Value> = views.iter().map(lock).collect();
-    json!({
-        "name": name,
-        "_links": { "self": { "href": format!("/resources/{name}") } },
-        "_embedded": { "locks": locks },
-    })
+/// The start of a resource's body; its locks follow, with commas between them, and `END`.
+pub(super) fn resource_start(name: &str) -> String {
+    let links = json!({ "self": { "href": format!("/resources/{name}") } });
+    format!("{{\"_links\":{links},\"name\":{},\"_embedded\":{{\"locks\":[", json!(name))
 }
 
-/// All resources that have locks, by name.
-pub(super) fn resources(names: &[Arc<str>]) -> Value {
-    let resource = |name: &Arc<str>| json!({ "name": &**name, "_links": { "self": { "href": format!("/resources/{name}") } } });
-    let resources: Vec<Value> = names.iter().map(resource).collect();
-    json!({
-        "_links": { "self": { "href": "/resources" } },
-        "_embedded": { "resources": resources },
-    })
+/// The start of the list of resources; they follow, with commas between them, and `END`.
+pub(super) const RESOURCES_START: &str =
+    "{\"_links\":{\"self\":{\"href\":\"/resources\"}},\"_embedded\":{\"resources\":[";
+
+/// The end of both.
+pub(super) const END: &str = "]}}\n";
+
+/// A resource that has locks.
+pub(super) fn resource(name: &str) -> Value {
+    json!({ "name": name, "_links": { "self": { "href": format!("/resources/{name}") } } })
 }

@@ -13,8 +13,9 @@ use leasehold_core::{
 };
 
 use super::{refused, unexpected};
+use crate::access::Caller;
 use crate::engine::{Engine, EngineError};
-use crate::http::problem::engine_problem;
+use crate::http::problem::{engine_problem, problem};
 use crate::http::request::Connection;
 use crate::http::server::App;
 use crate::http::{Response, empty};
@@ -30,6 +31,8 @@ pub(super) enum NotAcquired {
     Refused(Rejection),
     /// The engine gave no outcome.
     Failed(EngineError),
+    /// The caller's credentials ended while it waited.
+    CredentialsEnded,
     /// A bug.
     Unexpected(Outcome),
 }
@@ -41,6 +44,10 @@ impl NotAcquired {
             Self::Deleted => empty(StatusCode::CONFLICT),
             Self::Refused(rejection) => refused(&rejection),
             Self::Failed(error) => engine_problem(&error),
+            Self::CredentialsEnded => {
+                let detail = "the credentials ended while the request waited, and it was withdrawn";
+                problem(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+            }
             Self::Unexpected(outcome) => unexpected(&outcome),
         }
     }
@@ -57,6 +64,7 @@ pub(super) async fn acquire(
     app: &Arc<App>,
     connection: &Connection,
     new: NewClaim,
+    caller: &Caller,
 ) -> Result<View, NotAcquired> {
     let id = new.id;
     let wait_us = match new.on_busy {
@@ -76,7 +84,7 @@ pub(super) async fn acquire(
         Outcome::Granted(view) => Ok(*view),
         Outcome::Queued(view) => {
             drop(view);
-            turn(app, waiter, id, wait_us).await
+            turn(app, waiter, id, wait_us, caller).await
         }
         Outcome::Rejected(Rejection::Busy(_)) => Err(NotAcquired::TimedOut),
         Outcome::Rejected(rejection) => Err(NotAcquired::Refused(rejection)),
@@ -92,17 +100,28 @@ pub(super) async fn acquire(
     view
 }
 
-/// Waits until the claim's turn has come, or it is over, or the node stops.
-async fn turn(app: &App, mut waiter: Waiter, id: ClaimId, wait_us: u64) -> Result<View, NotAcquired> {
+/// Waits until the claim's turn has come, it is over, the caller's credentials end, or the node stops.
+async fn turn(
+    app: &App,
+    mut waiter: Waiter,
+    id: ClaimId,
+    wait_us: u64,
+    caller: &Caller,
+) -> Result<View, NotAcquired> {
     let mut stopping = app.stopping.clone();
     loop {
-        let stops = tokio::select! {
-            () = waiter.woken() => false,
-            _ = stopping.wait_for(|stopping| *stopping) => true,
+        let end = tokio::select! {
+            () = waiter.woken() => None,
+            _ = stopping.wait_for(|stopping| *stopping) => Some(NotAcquired::Failed(EngineError::Stopping)),
+            _ = caller.ended() => Some(NotAcquired::CredentialsEnded),
         };
-        if stops {
-            app.engine.submit(take_back(id, "the server stopped while it waited")).await?;
-            return Err(EngineError::Stopping.into());
+        if let Some(end) = end {
+            let why = match end {
+                NotAcquired::CredentialsEnded => "its client's credentials ended while it waited",
+                _ => "the server stopped while it waited",
+            };
+            app.engine.submit(take_back(id, why)).await?;
+            return Err(end);
         }
         // Woken with everyone else, perhaps: wait on then, and miss nothing.
         waiter = app.engine.publisher().wait_for(id);

@@ -22,7 +22,7 @@ use super::Lane;
 use super::connect::Door;
 use super::secret::Secret;
 use super::wire::{Stream, receive, send};
-use crate::engine::log_store::ENTRY_FORMAT;
+use crate::engine::table_version::ENTRY_FORMAT_NEWEST;
 use crate::engine::types::NodeId;
 
 /// The versions of this protocol that this binary speaks.
@@ -42,7 +42,7 @@ struct Greeting {
     magic: [u8; 8],
     /// The oldest and the newest version of the protocol it speaks.
     versions: (u16, u16),
-    /// The newest format of log entries it reads, and the one it writes.
+    /// The newest format of log entries it reads, and the newest one it writes: that of its table's version.
     entry_formats: (u8, u8),
     node: NodeId,
     /// Random, so that no proof is of use a second time.
@@ -67,9 +67,9 @@ enum Verdict {
 }
 
 impl Greeting {
-    fn new(node: NodeId) -> Self {
+    fn new(node: NodeId, written_format: u8) -> Self {
         let versions = (*VERSIONS.start(), *VERSIONS.end());
-        let entry_formats = (ENTRY_FORMAT, ENTRY_FORMAT);
+        let entry_formats = (ENTRY_FORMAT_NEWEST, written_format);
         Self { magic: MAGIC, versions, entry_formats, node, nonce: rand::random() }
     }
 
@@ -85,17 +85,15 @@ impl Greeting {
                 other.node, other.versions, self.node, self.versions
             ));
         }
-        if self.entry_formats.1 > other.entry_formats.0 || other.entry_formats.1 > self.entry_formats.0 {
-            return refuse(format!(
-                "node {} reads log entries up to format {} and writes {}, node {} up to {} and {}: upgrade one version \
-                 at a time",
-                other.node,
-                other.entry_formats.0,
-                other.entry_formats.1,
-                self.node,
-                self.entry_formats.0,
-                self.entry_formats.1
-            ));
+        for (writer, reader) in [(self, other), (other, self)] {
+            let (written, read) = (writer.entry_formats.1, reader.entry_formats.0);
+            if written > read {
+                return refuse(format!(
+                    "node {} is too old: it reads log entries up to format {read}, and node {} writes format {written}: \
+                     upgrade node {}",
+                    reader.node, writer.node, reader.node
+                ));
+            }
         }
         Ok(())
     }
@@ -107,26 +105,25 @@ fn common_version(one: &Greeting, two: &Greeting) -> u16 {
 }
 
 /// The end that calls goes first. Tells who answered, and the newest version that both ends speak.
-pub(super) async fn call(
-    stream: &mut Stream,
-    secret: &Secret,
-    node: NodeId,
-    lane: Lane,
-) -> io::Result<(NodeId, u16)> {
-    let ours = Greeting::new(node);
+pub(super) async fn call(stream: &mut Stream, door: &Door, lane: Lane) -> io::Result<(NodeId, u16)> {
+    let ours = Greeting::new(door.node, door.versions.written_format());
     send(stream, &ours).await?;
     let (theirs, proof): (Greeting, Proof) = receive(stream, GREETING_MAX).await?;
     ours.check(&theirs)?;
     let version = common_version(&ours, &theirs);
-    let proofs = Proofs { secret, version, caller: &ours, called: &theirs };
+    let proofs = Proofs { secret: &door.secret, version, caller: &ours, called: &theirs };
     if version == 1 {
         proofs.check(b"answers", &proof)?;
     }
     send(stream, &Purpose { proof: proofs.prove(&proofs.calls(lane))?, lane }).await?;
     match receive(stream, GREETING_MAX).await? {
-        Verdict::Welcome if version == 1 => Ok((theirs.node, version)),
+        Verdict::Welcome if version == 1 => {
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
+            Ok((theirs.node, version))
+        }
         Verdict::Proved(proof) if version > 1 => {
             proofs.check(b"answers", &proof)?;
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
             Ok((theirs.node, version))
         }
         Verdict::No(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
@@ -143,7 +140,7 @@ pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(Node
             "what came is no greeting of a Leasehold node",
         ));
     }
-    let ours = Greeting::new(door.node);
+    let ours = Greeting::new(door.node, door.versions.written_format());
     let version = common_version(&ours, &theirs);
     if version == 1 && !door.answers_version_1(theirs.node).await {
         let why = format!("it greets like 0.1.0, and node {} is not known to be that old", theirs.node);
@@ -152,10 +149,15 @@ pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(Node
     let proofs = Proofs { secret: &door.secret, version, caller: &theirs, called: &ours };
     let first = if version == 1 { proofs.prove(b"answers")? } else { NO_PROOF };
     send(stream, &(&ours, first)).await?;
-    let purpose: Purpose = receive(stream, GREETING_MAX).await?;
+    let purpose: Purpose = match receive(stream, GREETING_MAX).await {
+        Ok(purpose) => purpose,
+        // A caller that is too old, or too new, sees that first and hangs up: the log here says so too.
+        Err(gone) => return Err(ours.check(&theirs).err().unwrap_or(gone)),
+    };
     let proved = proofs.check(&proofs.calls(purpose.lane), &purpose.proof);
     match proved.and_then(|()| ours.check(&theirs)) {
         Ok(()) => {
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
             let last =
                 if version == 1 { Verdict::Welcome } else { Verdict::Proved(proofs.prove(b"answers")?) };
             send(stream, &last).await?;
@@ -208,23 +210,69 @@ impl Proofs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::table_version::TableVersions;
+
+    /// A greeting of this build, whose table is of the first version.
+    fn greeting(node: NodeId) -> Greeting {
+        Greeting::new(node, TableVersions::default().written_format())
+    }
 
     #[test]
     fn a_node_refuses_one_that_could_not_read_its_entries() {
-        let ours = Greeting::new(1);
-        assert!(ours.check(&Greeting::new(2)).is_ok());
-        let newer = Greeting { entry_formats: (9, 9), ..Greeting::new(2) };
-        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade one version at a time"));
-        assert!(newer.check(&ours).is_err());
-        let reads_both = Greeting { entry_formats: (9, ENTRY_FORMAT), ..Greeting::new(2) };
+        let ours = greeting(1);
+        assert!(ours.check(&greeting(2)).is_ok());
+        let newer = Greeting { entry_formats: (9, 9), ..greeting(2) };
+        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade node 1"));
+        assert!(newer.check(&ours).unwrap_err().to_string().contains("upgrade node 1"));
+        let reads_both = Greeting { entry_formats: (9, ours.entry_formats.1), ..greeting(2) };
         assert!(ours.check(&reads_both).is_ok());
-        let other = Greeting { versions: (7, 8), ..Greeting::new(2) };
+        let other = Greeting { versions: (7, 8), ..greeting(2) };
         assert!(ours.check(&other).is_err());
     }
 
     #[test]
+    fn release_0_1_0_is_a_peer_until_the_table_version_is_raised() {
+        let versions = TableVersions::default();
+        let old = Greeting { entry_formats: (2, 2), ..greeting(3) };
+        assert!(Greeting::new(1, versions.written_format()).check(&old).is_ok());
+        versions.set(2);
+        let raised = Greeting::new(1, versions.written_format());
+        assert_eq!(raised.entry_formats, (3, 3));
+        let refusal = raised.check(&old).unwrap_err().to_string();
+        assert!(refusal.contains("node 3 is too old") && refusal.contains("upgrade node 3"), "{refusal}");
+    }
+
+    /// As `tests/golden/0.1.0/messages.txt` has them.
+    #[test]
+    fn greetings_stay_what_release_0_1_0_sends() {
+        let released = crate::engine::peer::golden::released();
+        let greeting = Greeting { versions: (1, 1), nonce: [7; 32], ..greeting(2) };
+        let greeting = Greeting { entry_formats: (2, greeting.entry_formats.1), ..greeting };
+        let purpose = Purpose { proof: [9; 32], lane: Lane::Append };
+        let written = [
+            ("greeting", postcard::to_stdvec(&greeting)),
+            ("greeted", postcard::to_stdvec(&(&greeting, [8_u8; 32]))),
+            ("purpose", postcard::to_stdvec(&purpose)),
+            ("welcome", postcard::to_stdvec(&Verdict::Welcome)),
+            ("turned_away", postcard::to_stdvec(&Verdict::No("no".into()))),
+        ];
+        for (name, written) in written {
+            assert_eq!(written.unwrap(), released[name], "{name}");
+        }
+        let came: Greeting = postcard::from_bytes(&released["greeting"]).unwrap();
+        assert!(Greeting::new(1, TableVersions::default().written_format()).check(&came).is_ok());
+        let (came, _): (Greeting, Proof) = postcard::from_bytes(&released["greeted"]).unwrap();
+        assert_eq!((came.node, came.entry_formats), (2, (2, 2)));
+        assert_eq!(postcard::from_bytes::<Purpose>(&released["purpose"]).unwrap().lane, Lane::Append);
+        assert!(matches!(postcard::from_bytes(&released["welcome"]), Ok(Verdict::Welcome)));
+        assert!(
+            matches!(postcard::from_bytes(&released["turned_away"]), Ok(Verdict::No(why)) if why == "no")
+        );
+    }
+
+    #[test]
     fn proofs_are_for_one_role_one_pair_one_purpose_and_one_secret() {
-        let (one, two) = (Greeting::new(1), Greeting::new(2));
+        let (one, two) = (greeting(1), greeting(2));
         let (secret, other) =
             (Secret::new("a secret of the tests").unwrap(), Secret::new("another secret of them").unwrap());
         for version in [1, 2] {
@@ -236,7 +284,7 @@ mod tests {
             assert!(proofs.check(b"answers", &proof).is_err());
             assert_eq!(proofs.check(&proofs.calls(Lane::Append), &proof).is_ok(), version == 1);
             assert!(of(&secret, &two, &one).check(&calls, &proof).is_err());
-            let again = Greeting::new(2);
+            let again = greeting(2);
             assert!(of(&secret, &one, &again).check(&calls, &proof).is_err());
             assert!(of(&other, &one, &two).check(&calls, &proof).is_err());
             assert!(Proofs { version: 3 - version, ..proofs }.check(&calls, &proof).is_err());
@@ -244,7 +292,7 @@ mod tests {
     }
 
     fn door(node: NodeId) -> Door {
-        Door::new(node, Secret::new("a secret of the tests").unwrap(), None)
+        Door::new(node, Secret::new("a secret of the tests").unwrap(), None, Default::default())
     }
 
     /// Two ends of a connection.
@@ -257,14 +305,13 @@ mod tests {
     async fn two_new_nodes_know_each_other_by_version_2() {
         let (mut one, mut two) = streams();
         let (caller, called) = (door(1), door(2));
-        let (call, answer) =
-            tokio::join!(call(&mut one, &caller.secret, 1, Lane::Append), answer(&mut two, &called));
+        let (call, answer) = tokio::join!(call(&mut one, &caller, Lane::Append), answer(&mut two, &called));
         assert_eq!((call.unwrap(), answer.unwrap()), ((2, 2), (1, Lane::Append, 2)));
     }
 
     /// The caller of 0.1.0, word by word.
     async fn call_of_version_1(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<NodeId> {
-        let ours = Greeting { versions: (1, 1), ..Greeting::new(node) };
+        let ours = Greeting { versions: (1, 1), ..greeting(node) };
         send(stream, &ours).await?;
         let (theirs, proof): (Greeting, Proof) = receive(stream, GREETING_MAX).await?;
         let proofs = Proofs { secret, version: 1, caller: &ours, called: &theirs };
@@ -301,7 +348,7 @@ mod tests {
     /// The called end of 0.1.0, word by word.
     async fn answer_of_version_1(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<NodeId> {
         let theirs: Greeting = receive(stream, GREETING_MAX).await?;
-        let ours = Greeting { versions: (1, 1), ..Greeting::new(node) };
+        let ours = Greeting { versions: (1, 1), ..greeting(node) };
         let proofs = Proofs { secret, version: 1, caller: &theirs, called: &ours };
         send(stream, &(&ours, proofs.prove(b"answers")?)).await?;
         let purpose: Purpose = receive(stream, GREETING_MAX).await?;
@@ -312,15 +359,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_node_calls_an_old_one_and_proves_nothing_to_one_that_only_says_so() {
-        let secret = door(1).secret;
+        let caller = door(1);
+        let secret = &caller.secret;
         let (mut one, mut two) = streams();
         let (called, answered) =
-            tokio::join!(call(&mut one, &secret, 1, Lane::Ask), answer_of_version_1(&mut two, &secret, 2));
+            tokio::join!(call(&mut one, &caller, Lane::Ask), answer_of_version_1(&mut two, secret, 2));
         assert_eq!((called.unwrap(), answered.unwrap()), ((2, 1), 1));
         let stranger = Secret::new("a guess of a stranger").unwrap();
         let (mut one, mut two) = streams();
         let called = async {
-            let called = call(&mut one, &secret, 1, Lane::Ask).await;
+            let called = call(&mut one, &caller, Lane::Ask).await;
             drop(one);
             called
         };

@@ -10,15 +10,19 @@
 //! - `lobby.rs`      where callers wait who have proved nothing yet
 //! - `old_nodes.rs`  which nodes are of version 0.1.0 still
 //! - `connect.rs`    makes a connection for one purpose (its [`Lane`])
+//! - `pace.rs`       how often a peer that does not answer is called
 //! - `link.rs`       questions and answers over one connection, many at a time
 //! - `replicate.rs`  openraft's network: entries, votes and snapshots to a peer
 //! - `serve.rs`      the other end of all of these
 
 mod connect;
+#[cfg(test)]
+mod golden;
 mod handshake;
 mod link;
 mod lobby;
 mod old_nodes;
+mod pace;
 mod replicate;
 mod secret;
 mod serve;
@@ -132,10 +136,19 @@ pub(super) enum PeerError {
     NoMember(NodeId),
     #[error("can't reach {address}: {why}")]
     Unreachable { address: String, why: String },
+    #[error("the connection to {0} was lost")]
+    Lost(String),
     #[error("{0} did not answer in time")]
     TooSlow(String),
     #[error("{0} gave an answer to another question")]
     Confused(String),
+}
+
+impl PeerError {
+    /// Whether the question may have reached the peer.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        !matches!(self, Self::NoMember(_) | Self::Unreachable { .. })
+    }
 }
 
 impl Answer {
@@ -160,10 +173,6 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(door: Arc<Door>) -> Self {
         Self { door, links: Mutex::default(), asked: Mutex::default() }
-    }
-
-    pub(super) fn door(&self) -> &Arc<Door> {
-        &self.door
     }
 
     /// A peer asked for something on behalf of a client.
@@ -191,6 +200,14 @@ impl Peers {
                 links.insert(id, link.clone());
                 link
             }
+        }
+    }
+
+    /// A member has called: it can be called as well, as far as anybody can tell.
+    fn called_by(&self, id: NodeId) {
+        let link = self.links.lock().get(&id).cloned();
+        if let Some(link) = link {
+            link.pace().is_there();
         }
     }
 

@@ -96,6 +96,7 @@ impl PeerServer {
     }
 
     async fn serve(self: Arc<Self>, stream: Stream, node: NodeId, lane: Lane) {
+        self.engine.peers.called_by(node);
         let ended = match lane {
             Lane::Ask => self.answer(stream).await,
             Lane::Append => self.append(stream, node).await,

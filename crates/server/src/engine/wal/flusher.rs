@@ -181,7 +181,7 @@ impl Flusher {
 
     fn next_segment(&mut self) -> io::Result<()> {
         let Some(spare) = self.shared.keeper.take() else {
-            let what = "no space left for the next log segment";
+            let what = "the next log segment could not be prepared: no space is left, or no file descriptor";
             return Err(io::Error::new(io::ErrorKind::StorageFull, what));
         };
         self.shared.log.write().files.insert(spare.number, spare.file.clone());

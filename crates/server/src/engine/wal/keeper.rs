@@ -15,10 +15,12 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Room;
 use super::segment::{self, Segment};
-use crate::outside::fs;
+use crate::outside::{fs, lacks_descriptors};
 
-/// How long a failed preparation rests before the next try.
+/// How long a failed preparation rests before the next try ...
 const RETRY: Duration = Duration::from_secs(1);
+/// ... where nothing but a file descriptor was missing.
+const RETRY_STARVED: Duration = Duration::from_millis(20);
 /// How long an append waits for a segment while the last try failed: long enough for a deletion that is
 /// under way to make room, short enough for the caller to still give a useful answer.
 const WAIT_FAILING: Duration = Duration::from_millis(250);
@@ -51,6 +53,8 @@ struct State {
     asked: bool,
     /// The last preparation failed.
     failing: bool,
+    /// The last preparation found no free file descriptor: that says nothing about the disk.
+    starved: bool,
     /// Finish and return.
     closed: bool,
 }
@@ -58,7 +62,8 @@ struct State {
 impl Keeper {
     /// `next` is the number of the segment to prepare first, or that of the spare if there is one.
     pub(super) fn new(dir: &Path, segment_bytes: u64, spare: Option<Segment>, next: u32) -> Self {
-        let state = State { spare, next, dead: VecDeque::new(), asked: true, failing: false, closed: false };
+        let dead = VecDeque::new();
+        let state = State { spare, next, dead, asked: true, failing: false, starved: false, closed: false };
         Self {
             dir: dir.to_owned(),
             segment_bytes,
@@ -143,7 +148,8 @@ impl Keeper {
             if deleted && prepared {
                 self.wake.wait(&mut state);
             } else {
-                self.wake.wait_for(&mut state, RETRY);
+                let rest = if state.starved { RETRY_STARVED } else { RETRY };
+                self.wake.wait_for(&mut state, rest);
             }
         }
     }
@@ -151,6 +157,16 @@ impl Keeper {
     fn prepare(&self, state: &mut MutexGuard<'_, State>) -> bool {
         let number = state.next;
         let made = MutexGuard::unlocked(state, || segment::prepare(&self.dir, number, self.segment_bytes));
+        let starved = made.as_ref().is_err_and(lacks_descriptors);
+        if starved && !std::mem::replace(&mut state.starved, true) {
+            tracing::error!(
+                "no file descriptor is free for the next log segment: raise the limit of open files"
+            );
+        }
+        state.starved = starved;
+        if starved {
+            return false;
+        }
         let failed_before = std::mem::replace(&mut state.failing, made.is_err());
         match made {
             Ok(segment) => {

@@ -87,7 +87,7 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
     let uri = Uri::from_maybe_shared(head.slice(target))
         .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
     let length = said.length(version)?;
-    let keeps = if version == Version::HTTP_10 { said.keep_alive } else { !said.close };
+    let keeps = !said.close && (version >= Version::HTTP_11 || said.keep_alive);
     // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
     let keeps = keeps && !(length == Length::Chunked && said.bytes.is_some());
     let expects = version == Version::HTTP_11 && said.expects;
@@ -191,6 +191,8 @@ mod tests {
             ("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n", false),
             ("GET / HTTP/1.0\r\n\r\n", false),
             ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+            ("GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
             ("GET / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n", false),
         ] {
             assert_eq!(read(line).unwrap().unwrap().keeps, keeps, "{line}");

@@ -29,7 +29,7 @@ use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::render::Ending;
 use self::rest::{Rest, Step};
 use super::Response;
-use super::body::{RequestBody, ResponseBody};
+use super::body::{Pieces, RequestBody, ResponseBody};
 use super::problem::problem;
 use super::request::Request;
 
@@ -51,6 +51,8 @@ pub(super) struct Http1<S> {
     output: Vec<u8>,
     /// Bytes of a body that nobody read, before the next request.
     skip: u64,
+    /// What a client is told that asks for nothing in time.
+    unasked: Option<Response>,
 }
 
 /// Why there is no next request.
@@ -75,8 +77,8 @@ struct Form {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     /// A fresh connection.
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0 }
+    pub(super) fn new(stream: S, unasked: Option<Response>) -> Self {
+        Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0, unasked }
     }
 
     /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
@@ -113,7 +115,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                 Ok(false) | Err(_) => break End::Gone,
             }
         };
-        if let Some(response) = end.last_word(patience) {
+        let unasked = self.unasked.take().filter(|_| matches!(end, End::TooSlow { begun: false }));
+        if let Some(response) = end.last_word(patience).or(unasked) {
             tracing::debug!(?end, "a connection ended early");
             let form = Form { is_head: false, version: Version::HTTP_11, keeps: false };
             self.send(response, form, &Rest::none()).await.ok();
@@ -188,7 +191,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                     Length::Chunked => None,
                 };
                 let rest = Rest::new(length, expects, sender);
-                (RequestBody::Coming { pieces: Box::new(pieces), len: known }, rest)
+                (RequestBody::Coming { pieces: Box::new(pieces), len: known, sender: None }, rest)
             }
         };
         (form, Request::new(asked, body), rest)
@@ -276,19 +279,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         self.stream.write_all(&self.output).await
     }
 
-    /// Sends pieces as they come, until they end or the client goes.
-    async fn send_stream(
-        &mut self,
-        mut pieces: mpsc::Receiver<bytes::Bytes>,
-        in_chunks: bool,
-    ) -> io::Result<()> {
+    /// Sends pieces as they come, until they end or the client goes. A body that is not complete ends the connection without
+    /// the last chunk.
+    async fn send_stream(&mut self, mut pieces: Pieces, in_chunks: bool) -> io::Result<()> {
         loop {
             self.write_output().await?;
             self.stream.flush().await?;
             self.output.clear();
             let first = std::future::poll_fn(|cx| -> Poll<io::Result<_>> {
-                if let Poll::Ready(piece) = pieces.poll_recv(cx) {
-                    return Poll::Ready(Ok(piece));
+                if let Poll::Ready(piece) = pieces.poll_next(cx) {
+                    return Poll::Ready(piece.map_err(io::Error::other));
                 }
                 self.poll_rest(&mut Rest::none(), cx).map(|()| Err(io::ErrorKind::UnexpectedEof.into()))
             });
@@ -299,7 +299,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                 if !piece.is_empty() {
                     self.append(&piece, in_chunks);
                 }
-                next = if self.output.len() < ONE_PIECE_MAX { pieces.try_recv().ok() } else { None };
+                next = if self.output.len() < ONE_PIECE_MAX { pieces.try_next() } else { None };
             }
         }
         if in_chunks {
@@ -384,7 +384,7 @@ mod tests {
                 false
             };
             let never = std::future::pending();
-            Http1::new(stream).serve(None, never, is_stopping, || stands_back, answer).await;
+            Http1::new(stream, None).serve(None, never, is_stopping, || stands_back, answer).await;
             assert_eq!(sent_after.load(Relaxed), stands_back);
         }
     }

@@ -168,9 +168,14 @@ fn line(input: &mut BytesMut) -> Result<Option<BytesMut>, Broken> {
     }
 }
 
-/// The size of a chunk, in front of extensions.
+/// The size of a chunk, in front of extensions. Spaces and tabs may stand before an extension (RFC 9112, 7.1.1); every
+/// other control character is refused, because another reader could end the line there.
 fn size(line: &[u8]) -> Result<u64, Broken> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        return Err(UNREADABLE);
+    }
+    let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    let digits = &size[..size.iter().rposition(|byte| !b" \t".contains(byte)).map_or(0, |last| last + 1)];
     let text = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_hexdigit));
     text.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(UNREADABLE)
 }
@@ -226,6 +231,9 @@ mod tests {
             " 2\r\n{}",
             "0x2\r\n{}",
             "2\n{}",
+            "2\r\r\n{}",
+            "2\u{c}\r\n{}",
+            "2;a\rb\r\n{}",
             "2\r\n{}x\r\n",
             "fffffffffffffffff\r\n{}",
         ] {

@@ -1,0 +1,85 @@
+//! Long answers: made piece by piece, as fast as the client takes them.
+//!
+//! In:    status and headers; a producer that writes the body. Out: a response, whole if its body is short.
+//! Never: keeps more of a body than two pieces, and never goes on when nobody reads it.
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::Response;
+use super::body::{Piece, ResponseBody};
+use super::problem::engine_problem;
+use super::server::App;
+use crate::engine::EngineError;
+
+/// A body up to this has a length and comes as a whole; a longer one comes in pieces of this size.
+const PIECE_LEN: usize = 64 << 10;
+
+/// Where a producer writes the body.
+#[derive(Debug)]
+pub struct BodyWriter {
+    /// What is not a piece yet.
+    pub buffer: Vec<u8>,
+    pieces: mpsc::Sender<Piece>,
+}
+
+/// Why a body ends before it is complete.
+#[derive(Debug)]
+pub enum Unfinished {
+    /// Nobody reads it.
+    Unread,
+    /// It can't be made. A client that has some of it already sees its connection end.
+    Failed(Box<Response>),
+}
+
+impl From<Response> for Unfinished {
+    fn from(response: Response) -> Self {
+        Self::Failed(Box::new(response))
+    }
+}
+
+impl BodyWriter {
+    /// Waits for the client if a piece is full. To be called after every item.
+    pub async fn rest(&mut self) -> Result<(), Unfinished> {
+        if self.buffer.len() < PIECE_LEN {
+            return Ok(());
+        }
+        let piece = Piece::More(self.take());
+        self.pieces.send(piece).await.map_err(|_| Unfinished::Unread)
+    }
+
+    fn take(&mut self) -> Bytes {
+        std::mem::take(&mut self.buffer).into()
+    }
+}
+
+/// A response whose body `produce` writes, in a task of its own that is not on the engine's thread.
+pub async fn long_answer<P, F>(app: &App, mut response: Response, produce: P) -> Result<Response, Response>
+where
+    P: FnOnce(BodyWriter) -> F,
+    F: Future<Output = Result<BodyWriter, Unfinished>> + Send + 'static,
+{
+    let (sender, mut pieces) = mpsc::channel(1);
+    let (failed, why) = tokio::sync::oneshot::channel();
+    let produced = produce(BodyWriter { buffer: Vec::new(), pieces: sender });
+    app.aside.spawn(async move {
+        match produced.await {
+            Ok(mut writer) => {
+                let last = Piece::Last(writer.take());
+                writer.pieces.send(last).await.ok();
+            }
+            Err(Unfinished::Failed(refusal)) => drop(failed.send(refusal)),
+            Err(Unfinished::Unread) => {}
+        }
+    });
+    *response.body_mut() = match pieces.recv().await {
+        Some(Piece::Last(whole)) => ResponseBody::Whole(whole),
+        Some(first) => ResponseBody::Stream(Box::new((first, pieces).into())),
+        None => {
+            return Err(why
+                .await
+                .map_or_else(|_| engine_problem(&EngineError::Stopping), |refusal| *refusal));
+        }
+    };
+    Ok(response)
+}
