@@ -170,7 +170,7 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
         let text = |name: &str| entry[name].as_str().unwrap_or("?");
         field("history", Some(format!("{}  {}", text("timestamp"), text("status"))));
     }
-    field("data", Some(&claim.user_data).filter(|data| !data.is_null()).map(|data| data.to_string()));
+    field("data", Some(&claim.user_data).filter(|data| !data.is_null()).map(ToString::to_string));
     out
 }
 
