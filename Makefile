@@ -26,11 +26,12 @@ test: test-tools ## every test, installing what they need
 	$(CARGO) test --workspace --locked
 	$(CARGO) test --locked -p leasehold-lab --features planted --test sim --test planted
 
-check: ## formatting, lints and documentation, without a warning; changes nothing
+check: ## formatting, lints, documentation, licences and sources of crates, without a warning; changes nothing
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --locked -p leasehold-lab --features planted --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	scripts/deny
 
 fix: ## format, and let clippy mend what it can
 	$(CARGO) fmt --all

@@ -114,5 +114,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     reason = "the one place where an error reaches the person who typed the command"
 )]
 fn report(error: &anyhow::Error) {
-    eprintln!("leasehold: {error:#}");
+    // A server's words may be in it.
+    eprintln!("leasehold: {}", commands::output::plain_lines(&format!("{error:#}")));
 }

@@ -18,6 +18,7 @@ use hyper::{Method, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
 
 use crate::address::Address;
 use crate::clock::BootInstant;
@@ -121,7 +122,9 @@ impl Http {
     pub fn new(options: &Options) -> Result<Self, Error> {
         let addresses = options.check()?;
         let authorization = options.key.as_ref().and_then(|key| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
+            // Overwritten when the last request that has it is gone.
+            let text = Zeroizing::new(format!("Bearer {key}").into_bytes());
+            let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text)).ok()?;
             value.set_sensitive(true);
             Some(value)
         });

@@ -1,9 +1,11 @@
 //! `leasehold backup` and `leasehold restore`: the table as one file, and a node from it.
 //!
 //! In:    a running node's URL, or a file. Out: a file, or a data directory that a node can start with.
-//! Never: leaves a file under its name that is not whole, and never writes into a directory that holds data.
+//! Never: leaves a file under its name that is not whole or that others can read, and never writes into a directory that holds data.
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use hyper::Method;
@@ -38,8 +40,7 @@ pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bytes = runtime.block_on(api.ask(Method::GET, "/v1/backup", None))?;
     let partial = args.file.with_extension("partial");
-    let written = std::fs::write(&partial, &bytes).and_then(|()| std::fs::File::open(&partial)?.sync_all());
-    written.with_context(|| partial.display().to_string())?;
+    write_private(&partial, &bytes).with_context(|| partial.display().to_string())?;
     // What can't be restored is no backup.
     let checked = snapshot_file::load(&partial);
     if checked.is_err() {
@@ -49,6 +50,18 @@ pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
     std::fs::rename(&partial, &args.file).with_context(|| args.file.display().to_string())?;
     say(&format!("{}: {} bytes, {} claims held or waiting", args.file.display(), bytes.len(), table.live()));
     Ok(())
+}
+
+/// Writes a file for its owner's eyes alone: a backup has everybody's claims and data.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Whatever lies there from before may be open to others.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {

@@ -16,6 +16,8 @@ use hyper_util::rt::TokioExecutor;
 use leasehold_server::engine::recovery;
 use serde_json::{Value, json};
 
+use super::output;
+
 /// Long enough for a node that joins to copy the table.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -108,7 +110,11 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
             let query = if digest { "?digest=true" } else { "" };
             let answer = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
             let status: Value = serde_json::from_slice(&answer).context("the server's answer is no JSON")?;
-            print(&if json { format!("{status:#}\n") } else { table(&status) });
+            print(&if json {
+                format!("{}\n", output::json_text(&format!("{status:#}")))
+            } else {
+                table(&status)
+            });
         }
         ClusterCommand::Add { id, address } => {
             api.ask(Method::POST, "/v1/cluster/nodes", Some(json!({ "id": id, "address": address }))).await?;
@@ -187,6 +193,7 @@ impl Api {
             let detail = serde_json::from_str::<Value>(&text).ok();
             let detail =
                 detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
+            let detail = output::plain(&detail);
             match status {
                 StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD or --key KEY)"),
                 _ => bail!("{status}: {detail}"),
@@ -200,7 +207,7 @@ impl Api {
 fn table(status: &Value) -> String {
     let text = |value: &Value| match value {
         Value::Null => "-".to_string(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => output::plain(text),
         other => other.to_string(),
     };
     let header =
@@ -224,15 +231,16 @@ fn table(status: &Value) -> String {
             text(&node["version"]),
         ]);
         if let Some(digest) = node["digest"].as_str() {
-            rows.push(vec![String::new(), format!("{digest} after entry {}", node["digest_at"])]);
+            let digest = output::plain(digest);
+            rows.push(vec![String::new(), format!("{digest} after entry {}", text(&node["digest_at"]))]);
         }
     }
     let widths: Vec<usize> = (0..header.len())
         .map(|column| rows.iter().filter(|row| row.len() == header.len()).map(|row| row[column].len()).max())
         .map(Option::unwrap_or_default)
         .collect();
-    let (leader, version) = (text(&status["leader"]), text(&status["table_version"]));
-    let mut out = format!("term {}, leader {leader}, table version {version}\n", status["term"]);
+    let [term, leader, version] = ["term", "leader", "table_version"].map(|name| text(&status[name]));
+    let mut out = format!("term {term}, leader {leader}, table version {version}\n");
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
         let line = cells.collect::<Vec<_>>().join("  ");

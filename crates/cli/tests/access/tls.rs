@@ -41,14 +41,22 @@ impl Authority {
 
     /// A certificate and key, at `<name>.pem` and `<name>.key`.
     pub(crate) fn issue(&self, name: &str, subject: &str, alternatives: &str) {
+        self.issue_at(name, subject, alternatives, "+0s");
+    }
+
+    /// The same, so long from now.
+    pub(crate) fn issue_at(&self, name: &str, subject: &str, alternatives: &str, when: &str) {
         let (key, request, extensions) =
             (self.path(&format!("{name}.key")), self.path("request"), self.path("extensions"));
         std::fs::write(&extensions, format!("subjectAltName={alternatives}\n")).unwrap();
         run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
         run("openssl", &["req", "-new", "-key", &key, "-subj", subject, "-out", &request]);
         run(
-            "openssl",
+            "faketime",
             &[
+                "-f",
+                when,
+                "openssl",
                 "x509",
                 "-req",
                 "-in",
@@ -143,6 +151,50 @@ fn a_blocking_lock_waits_over_http2_and_is_withdrawn_with_its_stream() {
     waiter.kill().unwrap();
     waiter.wait().unwrap();
     eventually("it is withdrawn", || waiting() == 0);
+}
+
+#[test]
+fn a_connection_ends_with_its_client_certificate_open_requests_and_streams_too() {
+    let authority = Authority::new();
+    let server =
+        authority.start("[[access.rule]]\nusers = [\"robot7\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n");
+    authority.issue("observer", "/CN=robot7", "email:robot7@example.org");
+    // Made almost two days ago, for two days.
+    authority.issue_at("short", "/CN=robot7", "email:robot7@example.org", "-172785s");
+    let as_user = |name: &str| {
+        let (pem, key) = (authority.path(&format!("{name}.pem")), authority.path(&format!("{name}.key")));
+        ["--cert".to_string(), pem, "--key".into(), key]
+    };
+    let observer = as_user("observer");
+    let observer: Vec<&str> = observer.iter().map(String::as_str).collect();
+    let lock = r#"{"title": "t", "lifetime": 600, "wait": 0}"#;
+    assert!(
+        authority.curl(&server, "/locks/res", &[&observer[..], &["-d", lock]].concat()).1.ends_with("201")
+    );
+    let waiting = || {
+        let (body, _) = authority.curl(&server, "/v1/claims/?status=waiting", &observer);
+        serde_json::from_str::<serde_json::Value>(&body).unwrap().as_array().unwrap().len()
+    };
+    let open = |version: &str, path: &str, rest: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-N", version, "--cacert", &authority.path("ca.pem")])
+            .args(as_user("short"))
+            .args(rest);
+        curl.arg(format!("https://{}{path}", server.addr))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let wait = ["-d", r#"{"title": "t", "lifetime": 600, "wait": 600}"#];
+    let mut calls = Vec::new();
+    for version in ["--http1.1", "--http2"] {
+        calls.push(open(version, "/locks/res", &wait));
+        calls.push(open(version, "/v1/events", &[]));
+    }
+    eventually("the requests stand open", || waiting() == 2);
+    eventually("all of them end", || calls.iter_mut().all(|call| call.try_wait().unwrap().is_some()));
+    eventually("nothing of them waits", || waiting() == 0);
+    assert!(server.logged().contains("its client certificate has expired"), "{}", server.logged());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::common::{TempDir, claim_body, eventually};
+use crate::peer_port::SetOnDrop;
 use crate::support::Guarded;
 
 const RULES: &str = "[[access.rule]]\nusers = [\"ci\", \"rival\"]\nresources = [\"ci\", \"dss\"]\nverbs = [\"read\", \"claim\"]\n";
@@ -60,6 +61,7 @@ fn a_rival_whose_unlock_or_delete_is_refused_is_never_named_as_the_one_who_did_i
     let done = AtomicBool::new(false);
     let unlock = json!({"ids": ["d"], "hostname": "h", "owner": 1}).to_string();
     std::thread::scope(|scope| {
+        let _end = SetOnDrop(&done);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -74,7 +76,6 @@ fn a_rival_whose_unlock_or_delete_is_refused_is_never_named_as_the_one_who_did_i
             assert_eq!(guarded.ask("ci", "POST", "/v1/dss/media/unlock", &unlock).status, 200);
             assert_eq!(guarded.ask("ci", "DELETE", "/v1/ci/leases/x", "").status, 204);
         }
-        done.store(true, Ordering::Relaxed);
     });
     let ended = || lines(&file).into_iter().filter(|line| line["what"] == "released").collect::<Vec<_>>();
     eventually("every release is a line", || ended().len() == 2 * ROUNDS);

@@ -29,6 +29,15 @@ fn leader(server: &Server) -> Option<usize> {
         .and_then(|node| Some(node["id"].as_u64()? as usize - 1))
 }
 
+/// Ends other threads of a test, also when it fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Keeps silent connections to these ports, and calls again whenever one is closed.
 fn flood(ports: &[SocketAddr], done: &AtomicBool) {
     let mut kept: Vec<(SocketAddr, TcpStream)> = Vec::new();
@@ -52,10 +61,16 @@ fn flood(ports: &[SocketAddr], done: &AtomicBool) {
 fn a_flood_of_silent_callers_does_not_keep_the_nodes_from_electing_a_leader() {
     let mut trio = Trio::start();
     let ports = peer_addresses(&trio);
-    let old = leader(&trio.nodes[0]).expect("a new cluster has a leader");
+    let mut old = None;
+    eventually("the cluster has a leader", || {
+        old = leader(&trio.nodes[0]);
+        old.is_some()
+    });
+    let old = old.unwrap();
     let others: Vec<usize> = (0..3).filter(|node| *node != old).collect();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = SetOnDrop(&done);
         for _ in 0..3 {
             scope.spawn(|| flood(&ports, &done));
         }
@@ -77,7 +92,6 @@ fn a_flood_of_silent_callers_does_not_keep_the_nodes_from_electing_a_leader() {
             let nodes = nodes(&trio.nodes[others[0]]);
             nodes.len() == 3 && nodes.iter().all(|node| node["role"] != "unreachable")
         });
-        done.store(true, Ordering::Relaxed);
     });
 }
 

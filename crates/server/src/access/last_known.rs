@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use zeroize::Zeroizing;
 
 use super::{Policy, Ticket, unix_now};
 
@@ -16,7 +17,7 @@ use super::{Policy, Ticket, unix_now};
 pub struct LastKnown(Mutex<Option<Known>>);
 
 struct Known {
-    credentials: Box<str>,
+    credentials: Zeroizing<Box<str>>,
     ticket: Arc<Ticket>,
 }
 
@@ -36,7 +37,8 @@ impl LastKnown {
     }
 
     pub(super) fn keep(&self, credentials: &str, ticket: &Arc<Ticket>) {
-        let known = Known { credentials: credentials.into(), ticket: ticket.clone() };
+        let credentials = Zeroizing::new(credentials.into());
+        let known = Known { credentials, ticket: ticket.clone() };
         *self.0.lock() = Some(known);
     }
 }

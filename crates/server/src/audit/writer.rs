@@ -55,7 +55,9 @@ impl Pen {
             let mut batch = Batch::default();
             match queue.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(first) => {
-                    std::iter::once(first).chain(queue.try_iter().take(1000)).for_each(|line| batch.add(line))
+                    std::iter::once(first)
+                        .chain(queue.try_iter().take(1000))
+                        .for_each(|line| batch.add(line));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

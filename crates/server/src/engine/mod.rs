@@ -339,8 +339,9 @@ impl Engine {
                     std::io::Error::new(error.kind(), why)
                 })?;
                 listener.set_nonblocking(true)?;
-                let secret = cluster.secret.clone();
-                outside::blocking(move || secret.prepare()).await?;
+                // Behind mutual TLS no stranger gets as far as the handshake.
+                let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
+                outside::blocking(move || secret.prepare(warns)).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
                     match TcpListener::from_std(listener) {

@@ -14,6 +14,7 @@ use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::Response;
 use super::headers::Headers;
@@ -80,7 +81,7 @@ impl Administrators {
             AdminAccess::Off => return Err(forbidden()),
             AdminAccess::Users(path) => path,
         };
-        let Some(given) = credentials(headers) else { return Err(challenge()) };
+        let Some(given) = credentials(headers).map(Zeroizing::new) else { return Err(challenge()) };
         self.guesses.look(from, Instant::now()).map_err(too_many_guesses)?;
         let found = tokio::task::spawn_blocking({
             let path = path.clone();
@@ -151,7 +152,7 @@ fn read(path: &Path) -> Found {
         }
         std::fs::read(path)
     };
-    read().map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
+    read().map(Zeroizing::new).map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
 }
 
 fn hash(bytes: &[u8]) -> Hash {

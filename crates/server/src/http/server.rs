@@ -15,6 +15,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::Response;
 use super::aside::Aside;
@@ -29,6 +30,7 @@ use super::request::{Connection, Request, drain};
 use super::tls::Tls;
 use super::trace::Trace;
 use super::web_origin::WebOrigins;
+use crate::access::certificate;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::{Audit, Noted};
@@ -47,6 +49,8 @@ const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
 
+/// How often the wall clock is looked at while a client certificate is valid.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Connections beyond the limit on which health pages are answered ...
 pub const HEALTH_PLACES: usize = 32;
 /// ... if they are asked for at once.
@@ -384,13 +388,43 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
     };
     let (_, session) = stream.get_ref();
-    if let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) {
+    let certificates = session.peer_certificates();
+    if let Some(certificate) = certificates.and_then(<[_]>::first) {
         connection.certificate.set(certificate.as_ref().into()).ok();
     }
-    if session.alpn_protocol() == Some(b"h2") {
-        http2::serve(app, stream, connection).await;
-    } else {
-        serve_http1(app, stream, connection, None).await;
+    // Whatever can't be read has expired.
+    let expiry = |certificate: &CertificateDer<'_>| certificate::expires(certificate).unwrap_or(0);
+    let expiry = certificates.and_then(|certificates| certificates.iter().map(expiry).min());
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let serving = async {
+        match is_http2 {
+            true => http2::serve(app, stream, connection.clone()).await,
+            false => serve_http1(app, stream, connection.clone(), None).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = serving => {}
+        // Open requests and streams end with it.
+        () = passed(expiry) => {
+            connection.delivery.close();
+            tracing::info!(%peer, "a connection ended: its client certificate has expired");
+        }
+    }
+}
+
+/// Returns when this instant of the wall clock has passed, in unix seconds; never, if there is none.
+async fn passed(instant: Option<u64>) {
+    let Some(instant) = instant else { return std::future::pending().await };
+    loop {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        // A certificate is valid through its last second.
+        let left = Duration::from_secs(instant.saturating_add(1)).saturating_sub(now);
+        if left.is_zero() {
+            return;
+        }
+        // The wall clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_LOOK_EVERY)).await;
     }
 }
 
@@ -398,8 +432,7 @@ async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>, n
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let metrics = app.observer.metrics.clone();
-    metrics.connections.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted::new(&app);
     let stopping = app.stopping.clone();
     // The simulation has no clock of its own for connections.
     let patience = (!cfg!(feature = "sim")).then(|| app.patience(&connection));
@@ -421,7 +454,22 @@ where
         () = linger(&mut stream) => {}
         () = stopped(stopping.clone()) => {}
     }
-    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// A connection in the metrics, however it ends.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: &Arc<App>) -> Self {
+        app.observer.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(app.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.observer.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One request, counted and traced, whichever protocol it came by.

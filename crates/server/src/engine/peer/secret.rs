@@ -62,12 +62,12 @@ impl Secret {
         &**stretched
     }
 
-    /// Does once what takes a moment, before the first connection; warns of a secret that could be guessed.
+    /// Does once what takes a moment, before the first connection. `warns`: also of a secret that could be guessed.
     #[cfg_attr(feature = "sim", allow(dead_code, reason = "simulated nodes shake no hands"))]
-    pub(in crate::engine) fn prepare(&self) {
+    pub(in crate::engine) fn prepare(&self, warns: bool) {
         self.stretched();
         let bits = bits(&String::from_utf8_lossy(&self.text));
-        if bits < BITS_MIN {
+        if warns && bits < BITS_MIN {
             tracing::warn!(
                 "the cluster secret is weak (about {bits:.0} bits): whoever can pose as a node to another one could guess \
                  it. Make one with `openssl rand -hex 32`"
@@ -92,15 +92,16 @@ impl fmt::Debug for Secret {
 /// continue the one before add nothing; everything else counts by the kinds of characters that there are.
 fn bits(text: &str) -> f64 {
     let characters: Vec<char> = text.chars().collect();
-    let kinds: [(fn(&char) -> bool, f64); 4] = [
-        (char::is_ascii_digit, 10.0),
-        (char::is_ascii_lowercase, 26.0),
-        (char::is_ascii_uppercase, 26.0),
-        (|c| !c.is_ascii_alphanumeric(), 30.0),
-    ];
+    let has = |kind: fn(&char) -> bool| characters.iter().any(kind);
     let is_hex = characters.iter().all(char::is_ascii_hexdigit);
-    let present = kinds.iter().filter(|(is, _)| characters.iter().any(is)).map(|(_, count)| count);
-    let each = if is_hex { 4.0 } else { present.sum::<f64>().log2() };
+    let kinds = [
+        (has(char::is_ascii_digit), 10.0),
+        (has(char::is_ascii_lowercase), 26.0),
+        (has(char::is_ascii_uppercase), 26.0),
+        (has(|c| !c.is_ascii_alphanumeric()), 30.0),
+    ];
+    let count: f64 = kinds.iter().filter(|(there, _)| *there).map(|(_, count)| count).sum();
+    let each = if is_hex { 4.0 } else { count.log2() };
     let is_same_word =
         |a: &char, b: &char| a.is_alphabetic() && b.is_alphabetic() && a.is_lowercase() == b.is_lowercase();
     let of_run = |run: &[char]| {
