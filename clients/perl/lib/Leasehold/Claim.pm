@@ -26,10 +26,10 @@ sub new {
     return bless {%field}, $class;
 }
 
-sub resource { return $_[0]{resource} }
-sub id       { return $_[0]{id} }
-sub token    { return $_[0]{token} }
-sub is_mine  { return $_[0]{owner} eq Leasehold::Process::worker() }
+sub resource { my ($self) = @_; return $self->{resource} }
+sub id       { my ($self) = @_; return $self->{id} }
+sub token    { my ($self) = @_; return $self->{token} }
+sub is_mine  { my ($self) = @_; return $self->{owner} eq Leasehold::Process::worker() }
 
 sub is_lost {
     my ($self) = @_;
@@ -162,7 +162,7 @@ sub _check {
 sub _forget {
     my ($self) = @_;
     return if !$self->{manager}->is_newest($self);
-    eval { $self->{keychain}->tell( { op => 'release', resource => $self->{resource} } ) };
+    eval { $self->{keychain}->notify( { op => 'release', resource => $self->{resource} } ) };
     return;
 }
 

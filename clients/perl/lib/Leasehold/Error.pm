@@ -61,16 +61,16 @@ sub from_answer {
     return ( $CLASS_OF{$kind} || $class )->new( message => $message, status => $status, %field );
 }
 
-sub message  { return $_[0]{message} }
-sub resource { return $_[0]{resource} }
-sub claim    { return $_[0]{claim} }
-sub token    { return $_[0]{token} }
-sub reason   { return $_[0]{reason} }
-sub status   { return $_[0]{status} }
-sub holder   { return $_[0]{holder} }
-sub position { return $_[0]{position} }
-sub file     { return $_[0]{file} }
-sub line     { return $_[0]{line} }
+sub message  { my ($self) = @_; return $self->{message} }
+sub resource { my ($self) = @_; return $self->{resource} }
+sub claim    { my ($self) = @_; return $self->{claim} }
+sub token    { my ($self) = @_; return $self->{token} }
+sub reason   { my ($self) = @_; return $self->{reason} }
+sub status   { my ($self) = @_; return $self->{status} }
+sub holder   { my ($self) = @_; return $self->{holder} }
+sub position { my ($self) = @_; return $self->{position} }
+sub file     { my ($self) = @_; return $self->{file} }
+sub line     { my ($self) = @_; return $self->{line} }
 
 sub as_string {
     my ($self) = @_;

@@ -48,9 +48,9 @@ sub start {
     return $self;
 }
 
-sub pid     { return $_[0]{pid} }
-sub is_gone { return $_[0]{is_gone} }
-sub is_mine { return $_[0]{owner} eq Leasehold::Process::worker() }
+sub pid     { my ($self) = @_; return $self->{pid} }
+sub is_gone { my ($self) = @_; return $self->{is_gone} }
+sub is_mine { my ($self) = @_; return $self->{owner} eq Leasehold::Process::worker() }
 
 sub answer_limit { return $ANSWER_LIMIT }
 
@@ -80,7 +80,7 @@ sub ask {
 }
 
 # Sends a request whose answer nobody waits for.
-sub tell {
+sub notify {
     my ( $self, $line ) = @_;
     return if $self->{is_gone};
     return $self->_send( { %{$line}, id => undef } );
@@ -115,15 +115,16 @@ sub shut_down {
 
 sub _wait_for {
     my ( $self, $id, $end ) = @_;
-    while (1) {
-        $self->poll;
-        my $answer = delete $self->{answers}{$id};
-        return $answer if $answer;
+    my $answer;
+    $self->poll;
+    until ( $answer = delete $self->{answers}{$id} ) {
         $self->_throw_gone if $self->{is_gone};
-        my $left = defined $end ? $end - _now() : $WAIT_MAX;
-        Leasehold::Error::Unknown->throw( message => 'the keychain process does not answer' ) if $left <= 0;
-        $self->_select($left);
+        my $rest = defined $end ? $end - _now() : $WAIT_MAX;
+        Leasehold::Error::Unknown->throw( message => 'the keychain process does not answer' ) if $rest <= 0;
+        $self->_select($rest);
+        $self->poll;
     }
+    return $answer;
 }
 
 sub _select {
@@ -298,7 +299,7 @@ sub DESTROY {
     return if !$self->{undo} || $keychain->{is_gone} || !$keychain->is_mine;
     local ( $@, $! );
     local $SIG{__DIE__};
-    eval { $keychain->tell( $self->{undo} ) };
+    eval { $keychain->notify( $self->{undo} ) };
     return;
 }
 
@@ -327,7 +328,7 @@ the next call of this library only.
 
 Starts the process and waits for its first answer.
 
-=head2 ask, tell
+=head2 ask, notify
 
 Send a request, and wait for its answer or don't.
 

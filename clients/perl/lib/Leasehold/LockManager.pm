@@ -11,6 +11,7 @@ use warnings;
 use Carp  ();
 use POSIX ();
 use Scalar::Util qw(blessed refaddr weaken);
+use Time::HiRes ();
 
 use Leasehold::Claim;
 use Leasehold::Error;
@@ -87,8 +88,9 @@ sub _claim {
     $timeout = $self->{timeout} if !defined $timeout;
     $self->{early} = {} if !%{ $self->{claiming} };
     local $self->{claiming}{$resource} = {};
-    for my $try ( 1 .. $TRIES_MAX ) {
-        my $claim = eval {
+    my ( $claim, $tries );
+    until ($claim) {
+        $claim = eval {
             $keychain->ask(
                 $line,
                 limit => defined $timeout ? $timeout + $RELEASE_LIMIT : undef,
@@ -97,13 +99,20 @@ sub _claim {
                 then  => sub { return $self->_acquired( $keychain, $arg, $_[0] ) },
             );
         };
-        return $claim if $claim;
-        # We have none: the keychain has yet to forget one that an exception interrupted, and needs to be told again.
+        last if $claim;
         my $error = $@;
-        die $error if !blessed $error || !$error->isa('Leasehold::Error::AlreadyClaimed') || $try == $TRIES_MAX;
-        $keychain->tell( { op => 'release', resource => $resource } );
-        select undef, undef, undef, $TRY_PAUSE;
+        die $error if !_is_leftover($error) || ++$tries == $TRIES_MAX;
+        $keychain->notify( { op => 'release', resource => $resource } );
+        Time::HiRes::sleep($TRY_PAUSE);
     }
+    return $claim;
+}
+
+# Whether the keychain has yet to forget a claim that an exception interrupted; it needs to be told again. Another claim
+# than such a one we would know of, and refuse the second ourselves.
+sub _is_leftover {
+    my ($error) = @_;
+    return blessed $error && $error->isa('Leasehold::Error::AlreadyClaimed') && !$error->{is_ours};
 }
 
 sub _acquired {
@@ -136,6 +145,7 @@ sub _refuse_second {
     return Leasehold::Error::AlreadyClaimed->throw(
         message  => "this manager already has a claim on '$resource'; release it first, or use another manager",
         resource => $resource,
+        is_ours  => 1,
     );
 }
 

@@ -10,7 +10,8 @@ use warnings;
 
 use Errno qw(EINTR);
 use Fcntl qw(F_DUPFD F_SETFD FD_CLOEXEC O_WRONLY O_RDWR);
-use POSIX ();
+use POSIX       ();
+use Time::HiRes ();
 
 use Leasehold::Error;
 
@@ -55,7 +56,7 @@ sub spawn {
     close $_ for $stdin, $stdout, $failure;
     my $why = $forked ? _read_all($news) : "fork: $!";
     return ( $to, $from ) if $why eq q{};
-    Leasehold::Error::KeychainGone->throw(
+    return Leasehold::Error::KeychainGone->throw(
         message => "'$command->[0]' can't be started ($why); set LEASEHOLD_BIN to its path" );
 }
 
@@ -76,7 +77,7 @@ sub _kill_after {
     # Somebody may wait for the end of the program's output; this process must not keep it open.
     POSIX::close($_) for 0 .. ( POSIX::sysconf( POSIX::_SC_OPEN_MAX() ) || 1024 ) - 1;
     for ( 1 .. $grace / $LOOK_PERIOD ) {
-        select undef, undef, undef, $LOOK_PERIOD;
+        Time::HiRes::sleep($LOOK_PERIOD);
         return if !kill 0 => $process;
     }
     return kill KILL => $process;
@@ -153,11 +154,9 @@ sub _above_standard {
 sub _read_all {
     my ($handle) = @_;
     my $text = q{};
-    while (1) {
-        my $got = sysread $handle, $text, 4096, length $text;
-        next        if !defined $got && $! == EINTR;
-        return $text if !$got;
-    }
+    my $got;
+    do { $got = sysread $handle, $text, 4096, length $text } while $got || !defined $got && $! == EINTR;
+    return $text;
 }
 
 package Leasehold::Process::Mask;

@@ -111,7 +111,7 @@ sub _unlock_all {
 # Both lock_resource(...) and Leasehold::ResourceLock->lock_resource(...); a name alone works, too.
 sub _named {
     my @arg = @_;
-    shift @arg if @arg && defined $arg[0] && !ref $arg[0] && eval { $arg[0]->isa(__PACKAGE__) };
+    shift @arg if @arg && defined $arg[0] && $arg[0] eq __PACKAGE__;
     return @arg % 2 ? ( resource => @arg ) : @arg;
 }
 

@@ -44,8 +44,8 @@ sub start {
     return $self;
 }
 
-sub url { return $_[0]{url} }
-sub pid { return $_[0]{pid} }
+sub url { my ($self) = @_; return $self->{url} }
+sub pid { my ($self) = @_; return $self->{pid} }
 
 sub request {
     my ( $self, $method, $path, $body, %header ) = @_;
@@ -84,8 +84,8 @@ sub give {
     return $self->request( PATCH => "/v1/claims/$id/", { status => 'released' } );
 }
 
-sub stop     { return kill STOP => $_[0]{pid} }
-sub continue { return kill CONT => $_[0]{pid} }
+sub stop     { my ($self) = @_; return kill STOP => $self->{pid} }
+sub continue { my ($self) = @_; return kill CONT => $self->{pid} }
 
 sub kill_it {
     my ($self) = @_;
@@ -141,7 +141,7 @@ sub start {
     return $self;
 }
 
-sub pid { return $_[0]{pid} }
+sub pid { my ($self) = @_; return $self->{pid} }
 
 # The next line that the program prints, or nothing at its end.
 sub line {

@@ -116,8 +116,10 @@ fn watch_parent() -> Option<AsyncFd<OwnedFd>> {
 
 /// A process that was named. One that is not there any more can't own a keychain.
 fn watch(pid: i32) -> anyhow::Result<AsyncFd<OwnedFd>> {
-    let process =
-        Pid::from_raw(pid).filter(|_| pid > 0).context("--parent must be the number of a process")?;
+    let process = Some(pid)
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw)
+        .context("--parent must be the number of a process")?;
     watch_process(process).with_context(|| format!("process {pid} can't be watched"))
 }
 
