@@ -230,6 +230,18 @@ impl Record {
         self.rare.as_ref()?.end.as_ref()
     }
 
+    /// The bytes of its data and of its reason, and whether it has a key.
+    pub(super) fn rare_bytes(&self) -> (usize, usize, bool) {
+        let Some(rare) = &self.rare else { return (0, 0, false) };
+        let data = rare.data.as_ref().map_or(0, |data| data.bytes.len());
+        let reason = rare.end.as_ref().and_then(|end| end.reason.as_ref()).map_or(0, |reason| reason.len());
+        (data, reason, rare.idempotency.is_some())
+    }
+
+    pub(super) fn has_data(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.data.is_some())
+    }
+
     pub(super) fn set_data(&mut self, data: Option<Arc<Data>>) {
         if data.is_some() || self.rare.as_ref().is_some_and(|rare| rare.data.is_some()) {
             self.rare().data = data;

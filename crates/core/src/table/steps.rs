@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::ahead::AHEAD;
+use super::budgets::Share;
 use super::claim::{End, Status};
 use super::name_index::Spot;
 use super::packed::Packed;
@@ -82,24 +83,25 @@ impl Table {
 
     pub(super) fn check_owner_room(&self, owner: &str, more: u64) -> Result<(), Rejection> {
         let max = self.settings.claims_per_owner_max;
-        let used = self.owners.get(owner).copied().unwrap_or(0);
+        let used = self.owners.get(owner).map_or(0, |share| share.claims);
         if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
     }
 
     /// A new waiting claim, known to every index but its resource's queue. `known`: where its resource stands, or
-    /// belongs.
+    /// belongs. `bytes`: what it counts for in its budgets.
     pub(super) fn create(
         &mut self,
         new: (ClaimId, &Arc<str>, &Arc<str>),
         known: Result<Slot, Spot>,
         ttl_us: Option<u64>,
         data: Option<&Data>,
+        bytes: u64,
     ) -> u64 {
         let (id, resource, owner) = new;
         self.last_version += 1;
         let slot = known.unwrap_or_else(|spot| self.resources.make(resource, spot));
         self.last_name = Some((slot, resource.clone()));
-        let owner = self.count_live(resource, owner);
+        let owner = self.count_live(resource, owner, bytes);
         let mut claim = Record::new(id, slot, owner, ttl_us, self.clock);
         claim.version = Packed::new(self.last_version);
         claim.set_data(data.cloned().map(Arc::new));
@@ -152,6 +154,7 @@ impl Table {
     ) {
         self.last_version += 1;
         let version = self.last_version;
+        let bytes = self.live_bytes_of(seq);
         let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
         let mut was_active = false;
         let claim = self.update_deadline(seq, |claim| {
@@ -169,7 +172,8 @@ impl Table {
         }
         entry.push_finished(seq, was_active);
         self.finished.push_back(seq);
-        self.uncount_live(slot, &owner);
+        self.uncount_live(slot, &owner, bytes);
+        self.count_finished(seq);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
@@ -297,18 +301,24 @@ impl Table {
             if done % AHEAD == 0 {
                 self.look_back(AHEAD.min(count - done));
             }
-            let Some(seq) = self.finished.pop_front() else { break };
-            let claim = self.claims.remove(seq);
-            self.by_id.remove(claim.id, seq);
-            if let Some(idempotency) = claim.idempotency() {
-                self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
-            }
-            let entry = self.resources.at_mut(claim.resource);
-            entry.pop_finished();
-            if entry.is_empty() {
-                self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
-                self.resources.remove(claim.resource);
-            }
+            self.forget_oldest();
+        }
+    }
+
+    /// Drops the oldest finished claim.
+    pub(super) fn forget_oldest(&mut self) {
+        let Some(seq) = self.finished.pop_front() else { return };
+        let claim = self.claims.remove(seq);
+        self.uncount_finished(seq, &claim);
+        self.by_id.remove(claim.id, seq);
+        if let Some(idempotency) = claim.idempotency() {
+            self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
+        }
+        let entry = self.resources.at_mut(claim.resource);
+        entry.pop_finished();
+        if entry.is_empty() {
+            self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
+            self.resources.remove(claim.resource);
         }
     }
 
@@ -347,31 +357,27 @@ impl Table {
     }
 
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
-    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>) -> Arc<str> {
+    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
+        self.live_bytes += bytes;
         match self.namespaces.get_mut(namespace_of(resource)) {
-            Some(count) => *count += 1,
+            Some(share) => share.add(bytes),
             None => {
-                self.namespaces.insert(namespace_of(resource).into(), 1);
+                self.namespaces.insert(namespace_of(resource).into(), Share { claims: 1, bytes });
             }
         }
         let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
-        *self.owners.entry(name.clone()).or_default() += 1;
+        self.owners.entry(name.clone()).or_default().add(bytes);
         name
     }
 
-    fn uncount_live(&mut self, slot: Slot, owner: &Arc<str>) {
+    fn uncount_live(&mut self, slot: Slot, owner: &Arc<str>, bytes: u64) {
+        self.live_bytes -= bytes;
         let namespace = namespace_of(self.resources.name(slot));
-        if let Some(count) = self.namespaces.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.namespaces.remove(namespace);
-            }
+        if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
+            self.namespaces.remove(namespace);
         }
-        if let Some(count) = self.owners.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(owner);
-            }
+        if self.owners.get_mut(owner).is_some_and(|share| share.is_empty_without(bytes)) {
+            self.owners.remove(owner);
         }
     }
 
