@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Record;
+use super::record::{RareBytes, Record};
 use super::{Table, namespace_of};
 use crate::budget::{Budgets, Scope, Used, counted_bytes};
 use crate::command::{Data, NewClaim};
@@ -111,14 +111,17 @@ pub(super) fn bytes_of_item(resource: &str, owner: &str, data: Option<&Data>) ->
 impl Record {
     /// The bytes that it counts for, with a resource's name of this length.
     pub(super) fn counted_bytes(&self, name_len: usize) -> u64 {
-        let (data, reason, has_key) = self.rare_bytes();
-        counted_bytes(name_len + self.owner.len(), data, reason, has_key)
+        self.rare_bytes().counted(name_len + self.owner.len())
     }
 
     /// The same with data of this length.
     pub(super) fn counted_bytes_with(&self, name_len: usize, data_len: usize) -> u64 {
-        let (_, reason, has_key) = self.rare_bytes();
-        counted_bytes(name_len + self.owner.len(), data_len, reason, has_key)
+        RareBytes { data: data_len, ..self.rare_bytes() }.counted(name_len + self.owner.len())
+    }
+
+    /// Whether it has data to lose.
+    pub(super) fn has_data(&self) -> bool {
+        self.rare_bytes().data > 0
     }
 }
 
@@ -194,12 +197,6 @@ impl Table {
         more == 0 || !self.budgets_hold() || used.saturating_add(more) <= max
     }
 
-    /// The bytes that a live claim counts for.
-    pub(super) fn live_bytes_of(&self, seq: u64) -> u64 {
-        let claim = self.claims.at(seq);
-        claim.counted_bytes(self.resources.name(claim.resource).len())
-    }
-
     /// Other data for a live claim: it counts for so many bytes from now on.
     pub(super) fn recount_live(&mut self, seq: u64, before: u64, after: u64) {
         if before == after {
@@ -219,7 +216,7 @@ impl Table {
 
     // ---- finished claims
 
-    /// A claim is over, or was when a snapshot was made, and stands behind all that were over before.
+    /// A claim of a snapshot is over, and ended behind all that were counted before.
     pub(super) fn count_finished(&mut self, seq: u64) {
         let claim = self.claims.at(seq);
         let bytes = claim.counted_bytes(self.resources.name(claim.resource).len());

@@ -10,7 +10,7 @@ use super::budgets::Share;
 use super::claim::{End, Status};
 use super::name_index::Spot;
 use super::packed::Packed;
-use super::record::Record;
+use super::record::{RareBytes, Record};
 use super::resource::Slot;
 use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
@@ -154,7 +154,6 @@ impl Table {
     ) {
         self.last_version += 1;
         let version = self.last_version;
-        let bytes = self.live_bytes_of(seq);
         let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
         let mut was_active = false;
         let claim = self.update_deadline(seq, |claim| {
@@ -163,7 +162,7 @@ impl Table {
             claim.set_end(status, End { ended_us, ended_wall_us, reason: reason.cloned() });
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
-        let (owner, slot) = (claim.owner.clone(), claim.resource);
+        let (owner, slot, rare) = (claim.owner.clone(), claim.resource, claim.rare_bytes());
         let entry = self.resources.at_mut(slot);
         if was_active {
             entry.set_active(None);
@@ -172,8 +171,10 @@ impl Table {
         }
         entry.push_finished(seq, was_active);
         self.finished.push_back(seq);
-        self.uncount_live(slot, &owner, bytes);
-        self.count_finished(seq);
+        if rare.data > 0 {
+            self.finished_with_data.push_back(seq);
+        }
+        self.count_ended(slot, &owner, rare);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
@@ -370,9 +371,14 @@ impl Table {
         name
     }
 
-    fn uncount_live(&mut self, slot: Slot, owner: &Arc<str>, bytes: u64) {
+    /// A live claim has become a finished one.
+    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, rare: RareBytes) {
+        let name = self.resources.name(slot);
+        let names = name.len() + owner.len();
+        let bytes = RareBytes { reason: 0, ..rare }.counted(names);
         self.live_bytes -= bytes;
-        let namespace = namespace_of(self.resources.name(slot));
+        self.finished_bytes += rare.counted(names);
+        let namespace = namespace_of(name);
         if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
             self.namespaces.remove(namespace);
         }

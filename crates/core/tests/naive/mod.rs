@@ -581,7 +581,7 @@ impl Model {
         }
         finished.sort_by_key(|row| row.version);
         let oldest = finished.first().map(|row| row.version);
-        match finished.into_iter().find(|row| row.data.is_some()) {
+        match finished.into_iter().find(|row| len(row.data.as_ref()) > 0) {
             Some(row) => row.data = None,
             None => self.claims.retain(|claim| Some(claim.row.version) != oldest),
         }
