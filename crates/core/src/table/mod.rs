@@ -10,6 +10,7 @@
 
 mod ahead;
 mod apply;
+mod budgets;
 mod check;
 mod claim;
 mod claims;
@@ -32,10 +33,12 @@ mod version;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use budgets::{Allowed, Share};
 pub use claim::{Claim, End, Status};
 use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
+pub use id_index::seed_indexes;
 pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
@@ -62,6 +65,8 @@ pub struct Table {
     version: Version,
     /// What the operator set.
     settings: Settings,
+    /// How many bytes claims may take.
+    allowed: Allowed,
     /// Every claim, by sequence number, that is: in order of creation.
     claims: Claims,
     /// Claim id -> sequence number.
@@ -70,14 +75,20 @@ pub struct Table {
     by_key: IdIndex,
     /// Resource name -> holder, queue and finished claims.
     resources: Resources,
-    /// Owner -> number of live claims; also keeps one copy of each name.
-    owners: BTreeMap<Arc<str>, u64>,
-    /// Namespace -> number of live claims.
-    namespaces: BTreeMap<Box<str>, u64>,
+    /// Owner -> its live claims; also keeps one copy of each name.
+    owners: BTreeMap<Arc<str>, Share>,
+    /// Namespace -> its live claims.
+    namespaces: BTreeMap<Box<str>, Share>,
+    /// The bytes that live claims count for.
+    live_bytes: u64,
     /// (deadline, sequence number) of every live claim that has a deadline.
     deadlines: Deadlines,
     /// Sequence numbers of finished claims, oldest end first.
     finished: VecDeque<u64>,
+    /// Those of them that have data, in the same order.
+    finished_with_data: VecDeque<u64>,
+    /// The bytes that finished claims count for.
+    finished_bytes: u64,
     /// The name that events and views named last: those of one command share its copy.
     last_name: Option<(Slot, Arc<str>)>,
     /// What holds only while one entry is applied.

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Table;
+use super::budgets::Allowed;
 use super::claim::Claim;
 use super::claims::{Claims, Page};
 use super::names::Names;
+use super::version::FIRST_TABLE_VERSION;
 use crate::command::Settings;
 use crate::name::Stamp;
 
@@ -36,6 +38,8 @@ pub struct Frozen {
     claims: Claims,
     /// Of the resources that the claims name.
     names: Names,
+    /// In snapshots from version 2 on, behind the header.
+    allowed: Allowed,
 }
 
 impl Table {
@@ -50,7 +54,8 @@ impl Table {
             claim_count: self.claims.len() as u64,
             settings: self.settings.clone(),
         };
-        Frozen { header, claims: self.claims.clone(), names: self.resources.names().clone() }
+        let (claims, names) = (self.claims.clone(), self.resources.names().clone());
+        Frozen { header, claims, names, allowed: self.allowed.clone() }
     }
 }
 
@@ -62,8 +67,12 @@ impl Frozen {
 
     /// The whole table, chunk by chunk.
     pub fn chunks(&self) -> impl Iterator<Item = Vec<u8>> {
-        let header = std::iter::once(encode(&self.header));
-        header.chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
+        let header = match self.header.format {
+            FIRST_TABLE_VERSION => encode(&self.header),
+            _ => encode(&(&self.header, &self.allowed)),
+        };
+        std::iter::once(header)
+            .chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
     }
 
     fn unpack(&self, page: &Page) -> Vec<Claim> {

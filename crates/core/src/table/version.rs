@@ -7,7 +7,7 @@
 //! | version | what it adds |
 //! |---|---|
 //! | 1 | everything in release 0.1.0 |
-//! | 2 | `Upgrade` |
+//! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse` |
 
 use super::Table;
 use crate::outcome::Outcome;
