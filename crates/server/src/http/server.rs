@@ -23,6 +23,7 @@ use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
 use super::http2;
+use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places};
 use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
@@ -120,6 +121,8 @@ pub struct App {
     pub streams: Arc<Places>,
     /// Bytes of bodies that are received.
     pub body_bytes: Arc<Places>,
+    /// Bytes of long answers that wait for their clients.
+    pub answer_bytes: Arc<Places>,
     /// What web pages may do here.
     pub web_origins: WebOrigins,
     /// Streams, metrics, charts.
@@ -175,6 +178,7 @@ impl App {
             long_polls: Places::new(config.long_polls_max, config.share),
             streams: Places::new(STREAMS_MAX, config.share),
             body_bytes: Places::new(config.body_bytes_max, config.share),
+            answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),
             web_origins: WebOrigins::new(&config),
             engine,
             config,
@@ -412,12 +416,13 @@ pub(super) fn answer(
 ) -> impl Future<Output = Response> {
     request.count_body(connection);
     let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
+    let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let answer = match refusal(app, connection, &request) {
         Some(refusal) => refused(app.clone(), request, refusal),
         None => routes::answer(app.clone(), connection.clone(), request),
     };
     async move {
-        let mut response = answer.await;
+        let mut response = counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), answer.await);
         if connection.crowded.is_some() {
             response = closing(response);
         }
