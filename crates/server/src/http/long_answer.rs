@@ -84,7 +84,9 @@ where
         Some(Piece::Last(whole)) => ResponseBody::Whole(whole),
         Some(first) => ResponseBody::Stream(Box::new((first, pieces).into())),
         None => {
-            return Err(why.await.map_or_else(|_| engine_problem(&EngineError::Stopping), |refusal| *refusal));
+            return Err(why
+                .await
+                .map_or_else(|_| engine_problem(&EngineError::Stopping), |refusal| *refusal));
         }
     };
     Ok(response)

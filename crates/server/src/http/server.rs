@@ -24,7 +24,7 @@ use super::headers::Headers;
 use super::http1::Http1;
 use super::http2;
 use super::long_answer::{ANSWER_BYTES_MAX, counted};
-use super::places::{Full, Place, Places};
+use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
 use super::routes::{self, Answer};
@@ -173,10 +173,13 @@ impl App {
         stopping: watch::Receiver<bool>,
         aside: Aside,
     ) -> Self {
+        // Where users have names of their own, none of them gets more by calling itself 127.0.0.1.
+        let loopback = if config.access.is_some() { config.share.client } else { config.share.loopback };
+        let by_user = Share { loopback, ..config.share };
         Self {
             administrators: Administrators::new(config.admin.clone()),
-            long_polls: Places::new(config.long_polls_max, config.share),
-            streams: Places::new(STREAMS_MAX, config.share),
+            long_polls: Places::new(config.long_polls_max, by_user),
+            streams: Places::new(STREAMS_MAX, by_user),
             body_bytes: Places::new(config.body_bytes_max, config.share),
             answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),
             web_origins: WebOrigins::new(&config),
