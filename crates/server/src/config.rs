@@ -291,7 +291,8 @@ fn share(fraction: Option<f64>) -> Result<Share, ConfigError> {
 }
 
 fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
-    let origins = origins.unwrap_or_default();
+    let origins: Vec<String> =
+        origins.unwrap_or_default().into_iter().filter(|one| !one.is_empty()).collect();
     match origins.iter().find(|origin| !web_origin::is_origin(origin)) {
         None => Ok(origins),
         Some(origin) => Err(ConfigError {

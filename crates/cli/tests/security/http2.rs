@@ -23,8 +23,10 @@ struct Http2 {
 impl Http2 {
     /// Connects, and leaves no room for any answer.
     fn with_closed_window(server: &Server) -> Self {
-        let mut child = Command::new("openssl")
-            .args(["s_client", "-quiet", "-alpn", "h2", "-connect", &server.addr.to_string()])
+        // A service that never gives up does not keep this test waiting for ever.
+        let mut child = Command::new("timeout")
+            .arg(PATIENCE.as_secs().to_string())
+            .args(["openssl", "s_client", "-quiet", "-alpn", "h2", "-connect", &server.addr.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

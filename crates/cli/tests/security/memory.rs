@@ -210,3 +210,29 @@ fn long_queues_and_many_names_are_listed_whole_and_cost_little() {
     assert_eq!(names.len(), MANY + 1);
     assert!(names.iter().zip(&names[1..]).all(|(one, next)| one["name"].as_str() < next["name"].as_str()));
 }
+
+#[test]
+fn long_answers_that_are_not_streamed_are_counted() {
+    let server = Server::start();
+    // A list of some three MiB.
+    let name = "x".repeat(900);
+    claim_all(&server, (0..2000).map(|i| format!("ns/leases/{name}{i:04}")));
+    let list = "/v1/ns/leases/list";
+    let len = server.get(list).body.len();
+    assert!(len as u64 > 2 * MIB, "{len} bytes are few");
+    let mut readers = Vec::new();
+    let refused = loop {
+        let reader = ask_and_never_read(&server, list);
+        reader.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut start = [0; 12];
+        (&reader).read_exact(&mut start).unwrap();
+        readers.push(reader);
+        if &start == b"HTTP/1.1 503" {
+            break readers.len();
+        }
+        assert!(readers.len() < 400, "as many as one likes");
+    };
+    assert!(refused as u64 * len as u64 > 200 * MIB, "{refused} are too few");
+    drop(readers);
+    eventually("there is room again", || server.get(list).status == 200);
+}

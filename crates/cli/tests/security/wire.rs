@@ -14,7 +14,7 @@ fn chunk_sizes_with_bare_carriage_returns_or_form_feeds_are_refused() {
         client.send_raw(format!("{head}{size}\r\n{body}\r\n0\r\n\r\n").as_bytes());
         let reply = client.reply();
         assert_eq!((reply.status, reply.problem().as_str()), (400, "body-unreadable"), "{size:?}");
-        assert!(is_closed(client), "{size:?}");
+        assert!(is_closed(&client), "{size:?}");
     }
     assert!(server.list("").is_empty());
 }
@@ -26,7 +26,7 @@ fn an_old_client_that_says_close_is_believed_whatever_else_it_says() {
         let mut client = server.client();
         client.send_raw(format!("GET /livez HTTP/1.0\r\nConnection: {connection}\r\n\r\n").as_bytes());
         assert_eq!(client.reply().status, 200);
-        assert!(is_closed(client), "{connection}");
+        assert!(is_closed(&client), "{connection}");
     }
 }
 
@@ -48,6 +48,6 @@ fn the_client_of_a_proxy_can_not_choose_its_address() {
 }
 
 /// Whether the service ends this connection.
-fn is_closed(client: Client) -> bool {
+fn is_closed(client: &Client) -> bool {
     matches!(client.stream().read(&mut [0]), Ok(0) | Err(_))
 }

@@ -1,19 +1,27 @@
-//! Long answers: made piece by piece, as fast as the client takes them.
+//! Long answers: made piece by piece, as fast as the client takes them; or, where that is not worth it, counted.
 //!
-//! In:    status and headers; a producer that writes the body. Out: a response, whole if its body is short.
-//! Never: keeps more of a body than two pieces, and never goes on when nobody reads it.
+//! In:    status and headers; a producer that writes the body, or a body as a whole. Out: a response.
+//! Never: keeps more of a streamed body than two pieces, and never goes on when nobody reads it. Never keeps more long bodies
+//!        than there is room for.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use tokio::sync::mpsc;
 
 use super::Response;
 use super::body::{Piece, ResponseBody};
-use super::problem::engine_problem;
+use super::places::Place;
+use super::problem::{engine_problem, problem, try_again};
 use super::server::App;
 use crate::engine::EngineError;
 
 /// A body up to this has a length and comes as a whole; a longer one comes in pieces of this size.
 const PIECE_LEN: usize = 64 << 10;
+
+/// Bytes of long answers that are not streamed and whose clients have not taken them yet.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Where a producer writes the body.
 #[derive(Debug)]
@@ -82,4 +90,34 @@ where
         }
     };
     Ok(response)
+}
+
+/// An answer that may be kept until its client has taken it. What is short is bounded by the number of connections.
+pub(super) fn counted(app: &App, client: &Arc<str>, mut response: Response) -> Response {
+    let ResponseBody::Whole(whole) = response.body_mut() else { return response };
+    if whole.len() <= PIECE_LEN {
+        return response;
+    }
+    match app.answer_bytes.take_many(client, whole.len()) {
+        Ok(place) => {
+            *whole = Bytes::from_owner(Kept { whole: std::mem::take(whole), _place: place });
+            response
+        }
+        Err(_) => {
+            let detail = "too many long answers wait for their clients to take them: come back later";
+            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-answers", detail))
+        }
+    }
+}
+
+/// A long body, until the last of it is sent.
+struct Kept {
+    whole: Bytes,
+    _place: Place,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.whole
+    }
 }

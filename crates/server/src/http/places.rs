@@ -70,6 +70,13 @@ impl Places {
         place.extend(1).map(|()| place)
     }
 
+    /// Takes as many places as these, or, for more than a client may have, all that it may have.
+    pub fn take_many(self: &Arc<Self>, owner: &Arc<str>, count: usize) -> Result<Place, Full> {
+        let mut place = self.none_yet(owner);
+        let most = place.client.as_ref().map_or(self.max, |client| self.share_of(client));
+        place.extend(count.min(most)).map(|()| place)
+    }
+
     /// A place of this client that may grow: it has none yet.
     pub fn none_yet(self: &Arc<Self>, owner: &Arc<str>) -> Place {
         Place { places: self.clone(), client: Some(client_name(owner)), count: 0 }

@@ -24,7 +24,8 @@ use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
 use super::http2;
-use super::places::{Full, Place, Places};
+use super::long_answer::{ANSWER_BYTES_MAX, counted};
+use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
 use super::tls::Tls;
@@ -125,6 +126,8 @@ pub struct App {
     pub streams: Arc<Places>,
     /// Bytes of bodies that are received.
     pub body_bytes: Arc<Places>,
+    /// Bytes of long answers that wait for their clients.
+    pub answer_bytes: Arc<Places>,
     /// What web pages may do here.
     pub web_origins: WebOrigins,
     /// Streams, metrics, charts.
@@ -190,11 +193,15 @@ impl App {
         stopping: watch::Receiver<bool>,
         aside: Aside,
     ) -> Self {
+        // Where users have names of their own, none of them gets more by calling itself 127.0.0.1.
+        let loopback = if config.access.is_some() { config.share.client } else { config.share.loopback };
+        let by_user = Share { loopback, ..config.share };
         Self {
             administrators: Administrators::new(config.admin.clone()),
-            long_polls: Places::new(config.long_polls_max, config.share),
-            streams: Places::new(STREAMS_MAX, config.share),
+            long_polls: Places::new(config.long_polls_max, by_user),
+            streams: Places::new(STREAMS_MAX, by_user),
             body_bytes: Places::new(config.body_bytes_max, config.share),
+            answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),
             web_origins: WebOrigins::new(&config),
             engine,
             config,
@@ -482,12 +489,13 @@ pub(super) fn answer(
     let route = Route::of(request.method(), request.uri().path());
     let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
     let trace = Trace::of(&request);
+    let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let answer = match refusal(app, connection, &request, &route) {
         Some(refusal) => refused(app.clone(), request, refusal),
         None => dispatch::answer(app.clone(), connection.clone(), request, route),
     };
     async move {
-        let mut response = answer.await;
+        let mut response = counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), answer.await);
         if connection.crowded.is_some() {
             response = closing(response);
         }
