@@ -11,3 +11,4 @@ mod leaders;
 mod links;
 mod staleness;
 mod support;
+mod waiting;
