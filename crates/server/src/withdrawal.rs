@@ -1,6 +1,6 @@
 //! Waiting claims of users whose credentials were withdrawn are withdrawn, too.
 //!
-//! In:    changes of the policy, from `access`. Out: commands that end waiting claims.
+//! In:    users whose last credentials were taken away, from `access`. Out: commands that end waiting claims.
 //! Never: touches what is held: that stays until its ttl is over.
 
 use std::collections::BTreeSet;
@@ -21,19 +21,14 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Claims looked at while the table can't be written.
 const CLAIMS_PER_LOOK: usize = 4096;
 
-/// Follows the changes of the policy for as long as there is one.
+/// Ends them for as long as the node runs.
 pub async fn follow(engine: Arc<Engine>, access: Arc<Access>) {
-    let mut changes = access.changes();
-    drop(access);
-    while changes.changed().await.is_ok() {
-        let users = changes.borrow_and_update().clone();
+    loop {
+        let users = access.withdrawn().await;
         for _ in 0..2 {
             while let Err(error) = withdraw_waiting(&engine, &users).await {
                 tracing::warn!(%error, "waiting claims of withdrawn users could not be ended yet: trying again");
                 tokio::time::sleep(TRY_AGAIN).await;
-            }
-            if users.is_empty() {
-                break;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -41,9 +36,6 @@ pub async fn follow(engine: Arc<Engine>, access: Arc<Access>) {
 }
 
 async fn withdraw_waiting(engine: &Engine, users: &BTreeSet<Arc<str>>) -> Result<(), EngineError> {
-    if users.is_empty() {
-        return Ok(());
-    }
     let of_these = |_: &str, owner: &str| users.contains(user_of(owner));
     let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
     let mut page = ListPage::new(0, usize::MAX);

@@ -198,6 +198,52 @@ fn a_connection_ends_with_its_client_certificate_open_requests_and_streams_too()
 }
 
 #[test]
+fn an_authority_that_is_removed_takes_its_clients_connections_and_waiting_claims_with_it() {
+    let authority = Authority::new();
+    let everyone = "[[access.rule]]\nusers = [\"*\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
+    let server = authority.start(everyone);
+    let key = format!("Authorization: Bearer {}", make_key(authority.dir.path(), "root", ""));
+    let as_root = ["-H", key.as_str()];
+    eventually("the key is known", || authority.curl(&server, "/v1/claims/", &as_root).1.ends_with("200"));
+    // Both end with the authority; the first one trusts the server by itself.
+    let other = Authority::new();
+    let trusted = [authority.path("ca.pem"), other.path("ca.pem")].map(|path| std::fs::read(path).unwrap());
+    std::fs::copy(authority.path("ca.pem"), authority.path("server-ca.pem")).unwrap();
+    std::fs::write(authority.path("ca.pem"), trusted.concat()).unwrap();
+    eventually("it is read", || server.logged().contains("the certificate was read"));
+    other.issue("robot", "/CN=robot7", "email:robot7@example.org");
+    let robot = [
+        "-s".to_string(),
+        "-N".into(),
+        "--cacert".into(),
+        authority.path("server-ca.pem"),
+        "--cert".into(),
+        other.path("robot.pem"),
+        "--key".into(),
+        other.path("robot.key"),
+    ];
+    let open = |path: &str, rest: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(&robot).args(rest).arg(format!("https://{}{path}", server.addr));
+        curl.stdout(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let claim = r#"{"resource": "busy", "ttl": 600}"#;
+    let as_root_with = |rest: &[&str]| authority.curl(&server, "/v1/claims/", &[&as_root[..], rest].concat());
+    assert!(as_root_with(&["-d", claim]).1.ends_with("201"));
+    assert!(open("/v1/claims/", &["-d", claim]).wait().unwrap().success());
+    let mut calls = [open("/v1/claims/?wait=600", &["-d", claim]), open("/v1/events", &[])];
+    let waiting = || {
+        let (body, _) = authority.curl(&server, "/v1/claims/?status=waiting", &as_root);
+        serde_json::from_str::<serde_json::Value>(&body).unwrap().as_array().unwrap().len()
+    };
+    eventually("two claims wait", || waiting() == 2);
+    std::fs::copy(authority.path("server-ca.pem"), authority.path("ca.pem")).unwrap();
+    eventually("all of it ends", || calls.iter_mut().all(|call| call.try_wait().unwrap().is_some()));
+    eventually("nothing waits", || waiting() == 0);
+    assert!(!open("/v1/claims/", &[]).wait().unwrap().success(), "another authority's certificate");
+}
+
+#[test]
 fn a_client_certificate_is_an_identity_and_a_strangers_is_none() {
     let authority = Authority::new();
     let rules = "[[access.rule]]\ngroups = [\"robots\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";

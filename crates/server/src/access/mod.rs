@@ -43,7 +43,7 @@ use self::proxy::Proxies;
 use self::rate::Rates;
 use self::rules::{Rules, Verb};
 use self::settings::AccessOptions;
-use self::validity::{Successor, Validity};
+use self::validity::{Successor, Validity, Withdrawn};
 use crate::audit::Audit;
 use crate::http::Response;
 use crate::http::headers::Headers;
@@ -87,7 +87,9 @@ pub struct Access {
     /// Credentials that are bad, or were not seen before, by address.
     guesses: Rates,
     audit: Option<Arc<Audit>>,
-    changed: watch::Sender<BTreeSet<Arc<str>>>,
+    /// Told after each change of the policy.
+    changed: watch::Sender<()>,
+    withdrawn: Withdrawn,
 }
 
 /// Who asks, for the time of one request. Without access control there is nothing to know.
@@ -277,8 +279,8 @@ impl Access {
             RwLock::new(Arc::new(policy))
         });
         let guesses = Rates::new(GUESSES_PER_SECOND, 10.0 * GUESSES_PER_SECOND);
-        let (changed, _) = watch::channel(BTreeSet::new());
-        Arc::new(Self { policy, rates, guesses, audit, changed })
+        let (changed, withdrawn) = (watch::Sender::new(()), Withdrawn::default());
+        Arc::new(Self { policy, rates, guesses, audit, changed, withdrawn })
     }
 
     /// Whether there is any access control.
@@ -396,13 +398,30 @@ impl Access {
         let new = Arc::new(new);
         *policy.write() = new.clone();
         old.replace_by(new);
-        self.changed.send_replace(withdrawn);
+        self.withdrawn.add(withdrawn);
+        self.changed.send_replace(());
         Ok(())
     }
 
-    /// Told after each change of the policy, with the users whose last credentials it took away.
-    pub fn changes(&self) -> watch::Receiver<BTreeSet<Arc<str>>> {
+    /// Told after each change of the policy.
+    pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
+    }
+
+    /// Users whose last credentials were taken away since this was asked last; waits until there are some.
+    pub async fn withdrawn(&self) -> BTreeSet<Arc<str>> {
+        self.withdrawn.take().await
+    }
+
+    /// The authority of this connection's certificate was removed: its user has lost its credentials.
+    pub fn certificate_withdrawn(&self, connection: &Connection) {
+        let policy = self.policy.as_ref().map(|policy| policy.read().clone());
+        let identity = policy.as_ref().and_then(|policy| policy.certificate(connection));
+        if let (Some(policy), Some(identity)) = (policy, identity.filter(|identity| identity.is_known()))
+            && !policy.keys.users().any(|user| user == identity.user)
+        {
+            self.withdrawn.add([identity.user.clone()].into());
+        }
     }
 
     /// Reads the file of keys anew whenever it changes, so that a withdrawal needs nothing else.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::identity::{How, Identity};
@@ -52,6 +53,30 @@ pub enum Ended {
 pub(super) struct Successor {
     policy: std::sync::OnceLock<Arc<Policy>>,
     set: Notify,
+}
+
+/// Users whose last credentials were taken away, until somebody asks for them.
+#[derive(Debug, Default)]
+pub(super) struct Withdrawn {
+    users: Mutex<BTreeSet<Arc<str>>>,
+    added: Notify,
+}
+
+impl Withdrawn {
+    pub(super) fn add(&self, mut users: BTreeSet<Arc<str>>) {
+        self.users.lock().append(&mut users);
+        self.added.notify_one();
+    }
+
+    pub(super) async fn take(&self) -> BTreeSet<Arc<str>> {
+        loop {
+            let users = std::mem::take(&mut *self.users.lock());
+            if !users.is_empty() {
+                return users;
+            }
+            self.added.notified().await;
+        }
+    }
 }
 
 impl Policy {

@@ -383,6 +383,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, seat: Seat, n
 
 /// The handshake, within the time for headers; then whichever protocol both sides speak.
 async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
+    let mut authorities = tls.authorities();
     let handshake = tls.acceptor().accept(wire);
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(app.patience(&connection), handshake) => shaken,
@@ -403,10 +404,16 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
     let expiry = |certificate: &CertificateDer<'_>| certificate::expires(certificate).unwrap_or(0);
     let expiry = certificates.and_then(|certificates| certificates.iter().map(expiry).min());
     let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let removed = async {
+        match expiry.is_some() && authorities.changed().await.is_ok() {
+            true => {}
+            false => std::future::pending().await,
+        }
+    };
     let serving = async {
         match is_http2 {
-            true => http2::serve(app, stream, connection.clone()).await,
-            false => serve_http1(app, stream, connection.clone(), None).await,
+            true => http2::serve(app.clone(), stream, connection.clone()).await,
+            false => serve_http1(app.clone(), stream, connection.clone(), None).await,
         }
     };
     tokio::select! {
@@ -416,6 +423,11 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         () = passed(expiry) => {
             connection.delivery.close();
             tracing::info!(%peer, "a connection ended: its client certificate has expired");
+        }
+        () = removed => {
+            connection.delivery.close();
+            app.guards.access.certificate_withdrawn(&connection);
+            tracing::info!(%peer, "a connection ended: the authorities of client certificates have changed");
         }
     }
 }
