@@ -33,6 +33,12 @@ pub(crate) struct RestoreArgs {
     /// The number of the node that will use it
     #[arg(long, default_value_t = leasehold_server::engine::ALONE, value_name = "N")]
     node_id: u64,
+    /// Go on with tokens above this number [default: 2^32 above the newest in the backup]
+    #[arg(long, value_name = "N")]
+    tokens_above: Option<u64>,
+    /// Keep held and waiting claims, though others may have been granted the same since the backup [default: revoke them]
+    #[arg(long)]
+    keep_claims: bool,
 }
 
 pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
@@ -67,12 +73,26 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     ensure!(args.file.exists(), "there is no file {}", args.file.display());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id))?;
+    let choices = recovery::Choices { tokens_above: args.tokens_above, keep_claims: args.keep_claims };
+    let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id, choices))?;
+    let claims = match args.keep_claims {
+        false => format!(
+            "{} claims were held or waiting in the backup; they are REVOKED (\"restored from a backup\"): their clients \
+             must claim again. --keep-claims would keep them",
+            restored.revoked
+        ),
+        true => format!(
+            "{} claims are held or waiting as in the backup. Others MAY HOLD THE SAME: whatever was released or granted \
+             since the backup is not known",
+            restored.live
+        ),
+    };
     say(&format!(
-        "{} is ready for node {}: {} claims held or waiting, tokens go on from {}",
+        "{} is ready for node {}.\n{claims}.\nTOKENS JUMP from {} to above {}: the lost service may have given out those in \
+         between. If it may have given out more, start over with --tokens-above",
         args.data.display(),
         args.node_id,
-        restored.live,
+        restored.known_token,
         restored.last_token
     ));
     Ok(())

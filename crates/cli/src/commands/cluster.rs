@@ -92,6 +92,9 @@ enum ClusterCommand {
         /// Yes, it is, and what only the others knew is given up
         #[arg(long)]
         majority_is_lost: bool,
+        /// Go on with tokens above this number [default: 2^32 above the newest in that node's log]
+        #[arg(long, value_name = "N")]
+        tokens_above: Option<u64>,
     },
 }
 
@@ -100,8 +103,8 @@ pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
-    if let ClusterCommand::Recover { data, majority_is_lost } = &args.command {
-        return recover(data, *majority_is_lost).await;
+    if let ClusterCommand::Recover { data, majority_is_lost, tokens_above } = &args.command {
+        return recover(data, *majority_is_lost, *tokens_above).await;
     }
     let api = Api::new(args.api);
     match args.command {
@@ -133,19 +136,21 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 /// Begins a cluster anew with what one node has.
-async fn recover(data: &Path, majority_is_lost: bool) -> anyhow::Result<()> {
+async fn recover(data: &Path, majority_is_lost: bool, tokens_above: Option<u64>) -> anyhow::Result<()> {
     ensure!(
         majority_is_lost,
         "this gives up whatever the other nodes knew more than this one: claims that were granted there may be granted \
          again. Bring a majority back instead if there is any way to. If there is none, stop every node, choose the one \
          with the longest log, and say --majority-is-lost"
     );
-    let recovered = recovery::recover(data).await?;
+    let recovered = recovery::recover(data, tokens_above).await?;
     print(&format!(
-        "{} is the data of a cluster of one now: {} claims held or waiting, tokens go on from {}.\nStart that node, then \
-         start the others with EMPTY data directories and --join\n",
+        "{} is the data of a cluster of one now: {} claims held or waiting.\nTOKENS JUMP from {} to above {}: the lost nodes \
+         may have given out those in between.\nStart that node, then start the others with EMPTY data directories and \
+         --join\n",
         data.display(),
         recovered.live,
+        recovered.known_token,
         recovered.last_token
     ));
     Ok(())

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use leasehold_server::access::settings::AccessOptions;
 use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
-use leasehold_server::dialect::locks::withdraw_orphans;
+use leasehold_server::dialect::locks::{withdraw_of_silent_nodes, withdraw_orphans};
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::{Guards, HEALTH_PLACES, Server};
 use leasehold_server::http::tls::TlsOptions;
@@ -311,7 +311,12 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
             None
         }
         // A node with peers may have to wait for a leader first, and answers meanwhile.
-        Some(_) => Some(tokio::spawn(withdraw_orphans(engine.clone()))),
+        Some(_) => {
+            let (ours, others) = (engine.clone(), engine.clone());
+            Some(tokio::spawn(async move {
+                tokio::join!(withdraw_orphans(ours), withdraw_of_silent_nodes(others));
+            }))
+        }
     };
     let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;

@@ -11,3 +11,5 @@ mod leaders;
 mod links;
 mod staleness;
 mod support;
+mod tokens;
+mod waiting;

@@ -33,6 +33,20 @@ const CLOCK_END: u64 = 1 << 62;
 /// A header that is wrong must not make the node reserve all memory there is.
 const RESERVE_MAX: u64 = 2 << 20;
 
+impl Table {
+    /// Goes on with tokens and versions above this number, so that none is given out a second time that somebody was given
+    /// by a table which is lost. Says whether that is possible: numbers have an end, and never go back.
+    #[must_use]
+    pub fn raise_tokens(&mut self, above: u64) -> bool {
+        let possible = above >= self.last_token && above < PACKED_END / 2;
+        if possible {
+            self.last_version += above - self.last_token;
+            self.last_token = above;
+        }
+        possible
+    }
+}
+
 /// Why bytes are no table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoreError {

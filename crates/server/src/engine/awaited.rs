@@ -20,6 +20,11 @@ use super::freshness::Newest;
 use super::types::NodeId;
 use crate::outside::{Instant, random};
 
+/// Whether such an id ([`Awaited::claim_id`]) was given by this node.
+pub(super) fn is_of_node(id: ClaimId, node: NodeId) -> bool {
+    (id.as_u128() >> 112) as u64 == node & 0xffff
+}
+
 /// Who waits for which outcomes of a parcel, in its order.
 #[derive(Debug)]
 pub enum Reply {
@@ -92,8 +97,7 @@ impl Awaited {
 
     /// Whether such an id was given by an earlier process of this node.
     pub(super) fn is_of_earlier_run(&self, id: ClaimId) -> bool {
-        let id = id.as_u128();
-        (id >> 112) as u64 == self.node & 0xffff && (id >> 80) as u32 != self.run as u32
+        is_of_node(id, self.node) && (id.as_u128() >> 80) as u32 != self.run as u32
     }
 
     /// Gives a parcel its name and waits for it.

@@ -10,7 +10,7 @@
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
 //! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
-//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
 //! `table_version.rs` lets new commands into the log once every member can read them.
 
 pub mod awaited;
@@ -36,6 +36,7 @@ pub mod table_version;
 pub mod types;
 mod upkeep;
 pub mod wal;
+pub mod withdrawals;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -65,6 +66,7 @@ use self::state_machine::{Shared, StateMachine};
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
+use self::withdrawals::Withdrawals;
 use crate::outside::{self, JoinHandle};
 use crate::publish::{Listener, Publisher};
 
@@ -192,6 +194,8 @@ pub struct Engine {
     awaited: Arc<Awaited>,
     leadership: Arc<Leadership>,
     barrier: Barrier,
+    /// Claims that nobody waits for any more.
+    withdrawals: Withdrawals,
     /// Up to when this node's table certainly has everything.
     newest: Arc<Newest>,
     peers: Arc<Peers>,
@@ -254,6 +258,7 @@ impl Engine {
             awaited,
             leadership,
             barrier: Barrier::default(),
+            withdrawals: Withdrawals::default(),
             newest,
             peers,
             shared,
@@ -317,6 +322,7 @@ impl Engine {
             self.thread.spawn(watch.run()),
             self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
+            self.thread.spawn(self.clone().send_withdrawals()),
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
             self.thread.spawn(upkeep::take_back(self.clone())),
@@ -423,6 +429,18 @@ impl Engine {
     /// A new id for a claim that ends with the connection it is made on, and so with this process.
     pub fn passing_claim_id(&self) -> ClaimId {
         self.awaited.claim_id()
+    }
+
+    /// Whether such an id was given by this node.
+    pub fn is_of_node(&self, id: ClaimId, node: NodeId) -> bool {
+        awaited::is_of_node(id, node)
+    }
+
+    /// Every other member, and whether this node has heard it just now, as its leader.
+    pub async fn others_heard(&self) -> BTreeMap<NodeId, bool> {
+        let heard = upkeep::heard(self).await;
+        let others = self.members().into_keys().filter(|id| *id != self.node);
+        others.map(|id| (id, heard.contains(&id))).collect()
     }
 
     /// Whether such an id was given by an earlier process of this node.

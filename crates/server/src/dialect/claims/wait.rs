@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
+use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, View};
 
 use super::parse::Patch;
 use super::{command, look_at};
@@ -33,15 +33,19 @@ pub(super) async fn claim(
             unheard.claim = None;
         }
     });
+    // The claim exists: what is not known from here on is unknown, and never "nothing happened".
+    let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
-        Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait, caller).await?)),
+        Outcome::Queued(view) => {
+            Outcome::Queued(Box::new(turn(app, waiter, *view, wait, caller).await.map_err(unknown)?))
+        }
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
             // Which claim that is was not known before: its turn may have come in between.
-            let view = look_at(app, view.claim.id).await?.unwrap_or(*view);
+            let view = look_at(app, view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
             let view = match view.claim.status {
-                Status::Waiting => turn(app, waiter, view, wait, caller).await?,
+                Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
                 _ => view,
             };
             Outcome::Existing(Box::new(view))
@@ -102,19 +106,8 @@ struct Unheard {
 
 impl Drop for Unheard {
     fn drop(&mut self) {
-        let Some(id) = self.claim else { return };
-        let engine = self.engine.clone();
-        outside::spawn(async move {
-            let finish = Command::Finish {
-                target: Target::Claim(id),
-                guard: Guard::default(),
-                ending: Ending::Withdrawn,
-                reason: Some("its client went away while it waited".into()),
-                purge_data: false,
-            };
-            if let Err(error) = engine.submit(finish).await {
-                tracing::warn!(claim = %id, %error, "a claim that nobody waits for could not be withdrawn");
-            }
-        });
+        if let Some(id) = self.claim {
+            self.engine.withdraw(id, "its client went away while it waited");
+        }
     }
 }

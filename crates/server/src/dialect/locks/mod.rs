@@ -2,12 +2,14 @@
 //!
 //! In:    POST that waits for its turn, GET and DELETE of lock URLs, administration. Out: commands, and the table's
 //!        answers as status codes and HAL bodies.
-//! Never: decides about locks; `parse.rs` reads paths and bodies, `wait.rs` holds requests open, `render.rs` writes
+//! Never: decides about locks; `parse.rs` reads paths and bodies, `wait.rs` holds requests open, `orphans.rs` ends
+//!        those whose node is gone, `render.rs` writes
 //!        bodies, `admin.rs` is for administrators.
 //!
 //! A lock is a claim with a `lifetime` (its ttl) and a longest `wait`; a lock's uid is the claim's id.
 
 pub mod admin;
+mod orphans;
 mod parse;
 mod render;
 mod wait;
@@ -20,8 +22,8 @@ use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 
+pub use self::orphans::{withdraw_of_silent_nodes, withdraw_orphans};
 pub use self::parse::is_name;
-pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
