@@ -24,5 +24,6 @@ mod pages;
 mod peer_port;
 mod places;
 mod rights;
+mod secrets;
 mod wire;
 mod withdrawal;

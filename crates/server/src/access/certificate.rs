@@ -80,8 +80,8 @@ fn instant(tag: u8, text: &str) -> Option<u64> {
     let (month, day) = (number(4..6)?, number(6..8)?);
     let (hour, minute, second) = (number(8..10)?, number(10..12)?, number(12..14)?);
     let time = jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
-    // A certificate that expired before 1970 has expired, too.
-    let seconds = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second();
+    // One without an end says the last second of the year 9999; one that expired before 1970 has expired, too.
+    let seconds = time.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs();
     Some(u64::try_from(seconds).unwrap_or(0))
 }
 
