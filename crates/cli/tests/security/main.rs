@@ -6,6 +6,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/trio.rs"]
+mod trio;
 
 mod http2;
 mod memory;
