@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 
 use crate::common::{Client, Server, TempDir, claim_body, eventually};
+use crate::trio::Trio;
 
 const QUARTER: [&str; 2] = ["--client-share", "0.25"];
 
@@ -180,28 +181,50 @@ fn idle_connections_take_no_descriptor_from_the_log() {
     assert!(server.terminate().success());
 }
 
-#[test]
-fn a_lack_of_descriptors_is_not_taken_for_a_full_disk() {
-    let mut server = Server::start();
-    let pid = server.pid().to_string();
-    let limit = |descriptors: &str| {
-        let args = ["--pid", &pid, &format!("--nofile={descriptors}")];
-        assert!(std::process::Command::new("prlimit").args(args).status().unwrap().success());
-    };
-    let mut inside = server.client();
-    assert_eq!(inside.request("GET", "/livez", &[], b"").status, 200);
-    limit("3:4096");
-    let writer = std::thread::spawn(move || {
+/// Sets how many files this server may open from now on.
+fn limit_descriptors(server: &Server, limit: &str) {
+    let args = ["--pid", &server.pid().to_string(), &format!("--nofile={limit}")];
+    assert!(std::process::Command::new("prlimit").args(args).status().unwrap().success());
+}
+
+/// Fills some files of the log, in the background; the statuses of all answers.
+fn write_much(mut client: Client) -> std::thread::JoinHandle<Vec<u16>> {
+    std::thread::spawn(move || {
         let data = "x".repeat(60 << 10);
         let write = |i| {
             let body = format!(r#"{{"resource": "large/{i:04}", "ttl": 600, "user_data": "{data}"}}"#);
-            inside.request("POST", "/v1/claims/", &[], body.as_bytes()).status
+            client.request("POST", "/v1/claims/", &[], body.as_bytes()).status
         };
-        (0..700).map(write).collect::<Vec<u16>>()
-    });
-    eventually("the log wants a descriptor", || server.logged().contains("no file descriptor is free"));
-    limit("4096:4096");
+        (0..700).map(write).collect()
+    })
+}
+
+const STARVED: &str = "no file descriptor is free";
+
+#[test]
+fn a_lack_of_descriptors_is_not_taken_for_a_full_disk() {
+    let mut server = Server::start();
+    let mut inside = server.client();
+    assert_eq!(inside.request("GET", "/livez", &[], b"").status, 200);
+    limit_descriptors(&server, "3:4096");
+    let writer = write_much(inside);
+    eventually("the log wants a descriptor", || server.logged().contains(STARVED));
+    limit_descriptors(&server, "4096:4096");
     let answered = writer.join().unwrap();
     assert!(answered.iter().all(|status| *status == 201), "{answered:?}\n{}", server.logged());
     assert!(server.terminate().success());
+}
+
+#[test]
+fn a_follower_without_descriptors_waits_for_some() {
+    let trio = Trio::start();
+    let leader = trio.nodes[0].get("/v1/cluster").json()["leader"].as_u64().unwrap() as usize - 1;
+    let follower = &trio.nodes[(leader + 1) % 3];
+    limit_descriptors(follower, "3:4096");
+    let writer = write_much(trio.nodes[leader].client());
+    eventually("the follower's log wants a descriptor", || follower.logged().contains(STARVED));
+    limit_descriptors(follower, "4096:4096");
+    let answered = writer.join().unwrap();
+    assert!(answered.iter().all(|status| *status == 201), "{answered:?}");
+    eventually("the follower has everything", || follower.list("limit=1000").len() == 700);
 }
