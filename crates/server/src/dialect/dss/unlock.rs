@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use leasehold_core::{Command, Ending, Guard, Outcome, Rejection, Table, Target, View};
 
-use super::engine_problem;
 use super::parse::Ask;
 use super::render::{Errno, Fate};
 use super::{settled, too_long};
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
+use crate::http::problem::engine_problem;
 use crate::http::server::App;
 
 /// How often a lock may change hands between the look and the unlock before it counts as gone.
@@ -34,7 +34,8 @@ pub(super) fn finish(target: Target, ask: &Ask, reason: Option<Arc<str>>) -> Com
 
 /// Unlocks as many as possible, each once for this call.
 pub(super) async fn once(app: &App, ask: &Ask, call: &str) -> Result<Vec<Fate>, Response> {
-    let failed = |error: EngineError| engine_problem(&error);
+    // Whether some are unlocked already: then nobody may say that nothing happened.
+    let mut begun = false;
     let mut fates: Vec<Option<Fate>> =
         ask.resources.iter().map(|known| known.is_none().then(too_long)).collect();
     for _ in 0..ROUNDS_MAX {
@@ -42,7 +43,7 @@ pub(super) async fn once(app: &App, ask: &Ask, call: &str) -> Result<Vec<Fate>, 
         if open.is_empty() {
             break;
         }
-        let found = look(app, ask, call, &open).await.map_err(failed)?;
+        let found = look(app, ask, call, &open).await.map_err(|error| failed(error, begun))?;
         let mut to_end = Vec::new();
         for (place, fate) in open.into_iter().zip(found) {
             match fate {
@@ -56,12 +57,17 @@ pub(super) async fn once(app: &App, ask: &Ask, call: &str) -> Result<Vec<Fate>, 
             finish(Target::Claim(view.claim.id), ask, Some(reason(ask, call, *place)))
         };
         let commands = to_end.iter().map(command).collect();
-        let outcomes = app.engine.submit_many(commands).await.map_err(failed)?;
+        let outcomes = app.engine.submit_many(commands).await.map_err(|error| failed(error, begun))?;
+        begun = true;
         for ((place, _), outcome) in to_end.into_iter().zip(outcomes) {
             fates[place] = fate(outcome, &reason(ask, call, place));
         }
     }
     Ok(fates.into_iter().map(|fate| fate.unwrap_or(Fate::failed(Errno::Enolck, None))).collect())
+}
+
+fn failed(error: EngineError, begun: bool) -> Response {
+    engine_problem(&if begun { EngineError::Unknown } else { error })
 }
 
 /// The holder of each of these, or the claim that this very call has ended already.
