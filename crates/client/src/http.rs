@@ -297,11 +297,18 @@ impl Reply {
         Err(self.refusal())
     }
 
+    /// Whether what was asked certainly did not happen, though it was not refused for good.
+    pub(crate) fn is_certainly_undone(&self) -> bool {
+        wire::is_certainly_undone(self.status, &self.body)
+    }
+
     /// The refusal that it is.
     pub fn refusal(&self) -> Error {
         match (self.status, wire::status_in(&self.body)) {
             (400, Some(status)) => Error::Ended(status),
-            (status, _) if status >= 500 => Error::Unknown(format!("{status}: {}", wire::detail(&self.body))),
+            (status, _) if status >= 500 && !self.is_certainly_undone() => {
+                Error::Unknown(format!("{status}: {}", wire::detail(&self.body)))
+            }
             (status, _) => Error::Refused { status, detail: wire::detail(&self.body) },
         }
     }

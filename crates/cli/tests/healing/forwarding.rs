@@ -151,6 +151,10 @@ fn a_parcel_that_is_refused_the_second_time_is_not_called_undone() {
     assert_eq!(refused.status, 507, "the disk is full by now: {refused:?}");
     cluster.network.unmute(leader, follower);
     let reply = asked.join().unwrap().unwrap();
-    assert_eq!(reply.json()["type"], "urn:leasehold:problem:outcome-unknown", "{reply:?}");
+    assert_eq!(
+        (reply.status, reply.json()["type"].as_str()),
+        (504, Some("urn:leasehold:problem:outcome-unknown")),
+        "{reply:?}"
+    );
     assert_eq!(count(&cluster, witness, "in-doubt", "active"), 1);
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
+mod disks;
 mod forwarding;
 mod leaders;
 mod links;

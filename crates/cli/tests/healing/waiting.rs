@@ -94,7 +94,11 @@ fn a_wait_on_a_node_that_is_cut_off_ends() {
     cluster.isolate(&[followers[0]]);
     // Its claim may be granted yet: nobody can say that nothing happened, or that the wait has ended.
     let reply = lock.join().unwrap().expect("a request is answered, whatever becomes of its node");
-    assert_eq!(reply.json()["type"], "urn:leasehold:problem:outcome-unknown", "{reply:?}");
+    assert_eq!(
+        (reply.status, reply.json()["type"].as_str()),
+        (504, Some("urn:leasehold:problem:outcome-unknown")),
+        "{reply:?}"
+    );
     // A client that knows its claim's URL can go on asking.
     let reply = claim.join().unwrap().expect("a request is answered, whatever becomes of its node");
     assert_eq!(reply.status, 202, "{reply:?}");

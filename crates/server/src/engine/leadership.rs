@@ -129,7 +129,8 @@ impl Watch {
     /// Keeps the role right, for ever.
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
-        let pause = (self.patience.silence / 8).clamp(Duration::from_millis(10), Duration::from_millis(100));
+        // Often enough for the table clock, which stands still after a second without a pulse.
+        let pause = (self.patience.silence / 6).clamp(Duration::from_millis(10), Duration::from_millis(250));
         let mut known = (None, 0);
         let mut well = Instant::now();
         loop {

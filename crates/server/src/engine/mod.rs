@@ -74,6 +74,11 @@ use crate::publish::{Listener, Publisher};
 pub const ALONE: NodeId = 1;
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
+/// Nobody hears the heartbeats of a node that is alone, and it is elected at its start: openraft need not look at its clock
+/// more often.
+const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a node looks whether its log has failed. Until it stops, every request fails.
+const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Clients wait so long for a leader to come back before they are told that there is none.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
@@ -235,7 +240,7 @@ impl Engine {
         snapshot_file::newest(&snapshot_dir)?;
         let (secret, tls, heartbeat) = match &config.cluster {
             Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
-            None => (Secret::nobody_knows(), None, Duration::from_millis(50)),
+            None => (Secret::nobody_knows(), None, ALONE_HEARTBEAT),
         };
         let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
         let peers = Arc::new(Peers::new(door.clone()));
@@ -515,7 +520,7 @@ impl Engine {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)
-        } else if self.proposer.is_stalled() {
+        } else if self.disk_hangs().is_some() || self.proposer.is_stalled() {
             Err(EngineError::TooSlow)
         } else {
             Ok(())
@@ -531,7 +536,9 @@ impl Engine {
             if let Err(fatal) = &metrics.borrow_watched().running_state {
                 return fatal.to_string();
             }
-            outside::sleep(Duration::from_millis(100)).await;
+            // The engine's own thread does the same, unless its disk hangs.
+            self.proposer.give_up_overdue();
+            outside::sleep(FAILED_LOOK_EVERY).await;
         }
     }
 

@@ -19,6 +19,8 @@ const APPLY_MAX: Duration = Duration::from_secs(2);
 
 /// How long one barrier may take. A read that comes while one is on its way waits for the next: twice as long at most.
 const BARRIER_MAX: Duration = Duration::from_secs(3);
+/// How long a read may wait.
+const READ_MAX: Duration = Duration::from_secs(6);
 /// How long the leader may take to confirm with a majority that it leads.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 
@@ -67,7 +69,11 @@ impl Engine {
         let (reply, passed) = oneshot::channel();
         self.barrier.waiting.lock().push(reply);
         self.barrier.wake.notify_one();
-        passed.await.unwrap_or(Err(EngineError::Stopping))
+        // Also where the engine's thread waits for its disk and passes none.
+        match outside::timeout(READ_MAX, passed).await {
+            Ok(passed) => passed.unwrap_or(Err(EngineError::Stopping)),
+            Err(_) => Err(EngineError::TooSlow),
+        }
     }
 
     /// Serves the reads that wait, all with one question, for ever.

@@ -26,11 +26,11 @@ pub fn problem_body(status: StatusCode, kind: &str, detail: &str) -> String {
     body.to_string()
 }
 
-/// The engine gave no outcome.
+/// The engine gave no outcome. 503 and 507: it certainly did not happen; 504: nobody knows.
 pub fn engine_problem(error: &EngineError) -> Response {
     let (status, kind) = match error {
         EngineError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
-        EngineError::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown"),
+        EngineError::Unknown => (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown"),
         EngineError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
         EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
         EngineError::TooSlow => (StatusCode::SERVICE_UNAVAILABLE, "too-slow"),
@@ -44,7 +44,7 @@ pub fn engine_problem(error: &EngineError) -> Response {
 
 /// A change may have happened, or may yet.
 pub fn outcome_unknown(detail: &str) -> Response {
-    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail))
+    try_again(problem(StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", detail))
 }
 
 /// There is nothing at this path.

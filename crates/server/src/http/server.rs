@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use leasehold_core::{ClaimId, Ending};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -66,6 +66,9 @@ const NEAR_ON_TWO_CORES: usize = 192;
 const NEAR_BESIDE_FOLLOWERS: usize = 832;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
+
+/// How long a new connection is watched for a probe. A probe speaks at once.
+const FIRST_BYTES_MAX: Duration = Duration::from_secs(1);
 
 /// A place near the engine, if the connection has one.
 type Near = Option<OwnedSemaphorePermit>;
@@ -341,7 +344,9 @@ impl Server {
             || engine.known_leader() == Some(engine.node_id());
         // A handshake takes long.
         let plain = self.app.guards.tls.is_none();
-        (free && plain).then(|| self.near.clone().try_acquire_owned().ok()).flatten()
+        (free && plain && !engine.may_be_stuck())
+            .then(|| self.near.clone().try_acquire_owned().ok())
+            .flatten()
     }
 
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
@@ -352,15 +357,38 @@ impl Server {
             tokio::spawn(serve(app, stream, peer, seat, None));
             return;
         };
-        // Whichever thread serves it is to hear of what it receives.
-        let moved = stream.into_std();
-        self.app.engine.spawn_near(async move {
-            match moved.and_then(TcpStream::from_std) {
-                Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
-                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+        tokio::spawn(async move {
+            if begins_with_probe(&app, &stream).await {
+                drop(near);
+                return serve(app, stream, peer, seat, None).await;
             }
+            let engine = app.engine.clone();
+            // Whichever thread serves it is to hear of what it receives.
+            let moved = stream.into_std();
+            engine.spawn_near(async move {
+                match moved.and_then(TcpStream::from_std) {
+                    Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+            });
         });
     }
+}
+
+/// Whether the first request on a connection is a probe's. Probes must be answered while the engine's thread waits for its
+/// disk: they are not given to it.
+async fn begins_with_probe(app: &App, stream: &TcpStream) -> bool {
+    let mut first = [0; 32];
+    let peeked = tokio::select! {
+        peeked = tokio::time::timeout(FIRST_BYTES_MAX, stream.peek(&mut first)) => peeked,
+        () = stopped(app.stopping.clone()) => return false,
+    };
+    let Ok(Ok(len)) = peeked else { return false };
+    let mut words = first[..len].split(|byte| b" ?".contains(byte));
+    let method = words.next().and_then(|method| Method::from_bytes(method).ok());
+    let path = words.next().and_then(|path| std::str::from_utf8(path).ok());
+    let route = method.zip(path).map(|(method, path)| Route::of(&method, path));
+    route.is_some_and(|route| route.is_ok_and(|route| route.is_probe()))
 }
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.

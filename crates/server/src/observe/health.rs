@@ -48,11 +48,16 @@ type Check = (&'static str, Result<(), String>);
 fn checks(app: &App) -> Vec<Check> {
     let status = app.engine.observed();
     let stopping = *app.stopping.borrow();
+    let disk = match status.disk_hangs {
+        Some(length) => Err(format!("a write has taken the disk {:.1} s so far", length.as_secs_f64())),
+        None if status.has_room => Ok(()),
+        None => Err(EngineError::DiskFull.to_string()),
+    };
     let no_leader = || "no leader is known: a majority of the nodes must reach each other".to_string();
     vec![
         ("stopping", if stopping { Err(EngineError::Stopping.to_string()) } else { Ok(()) }),
         ("log", status.fatal.map_or(Ok(()), Err)),
-        ("disk", if status.has_room { Ok(()) } else { Err(EngineError::DiskFull.to_string()) }),
+        ("disk", disk),
         ("leader", status.leader.map(|_| ()).ok_or_else(no_leader)),
         ("engine", app.engine.ready().map_err(|error| error.to_string())),
     ]

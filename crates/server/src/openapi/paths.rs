@@ -233,7 +233,7 @@ fn leases() -> Calls {
             .problem(500, "A bug.")
             .problem(501, "Another method.")
             .problem(509, "Too many leases in this namespace.")
-            .engine()
+            .engine_or_503()
     };
     let length = |operation: Operation| {
         operation.header(
@@ -292,7 +292,7 @@ fn leases() -> Calls {
                 .problem(400, "The path is wrong.")
                 .problem(404, "The namespace is somebody else's path.")
                 .problem(405, "The same.")
-                .engine(),
+                .engine_or_503(),
         ),
     ]
 }

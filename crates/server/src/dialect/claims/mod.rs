@@ -149,7 +149,8 @@ async fn post(
         // A retried request is its client looking at the claim.
         Ok(Outcome::Existing(view)) => match Box::pin(look_at(&app, view.claim.id)).await {
             Ok(seen) => created(&seen.unwrap_or(*view), &base_url),
-            Err(error) => engine_problem(&error),
+            // The claim is there: nobody may say that nothing happened.
+            Err(_) => engine_problem(&EngineError::Unknown),
         },
         Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
         Ok(other) => unexpected(&other),

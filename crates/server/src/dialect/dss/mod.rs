@@ -26,7 +26,7 @@ use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
-use crate::http::problem::{self, problem};
+use crate::http::problem::{engine_problem, problem};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 
@@ -239,7 +239,9 @@ async fn locked(app: &App, ask: &Ask, claim_ids: &[ClaimId], views: Vec<View>) -
         purge_data: false,
     };
     let commands = claim_ids.iter().map(give_up).collect();
-    app.engine.submit_many(commands).await.map_err(|error| engine_problem(&error))?;
+    // Some are held, whatever became of this: nobody may say that nothing happened.
+    let given_up = app.engine.submit_many(commands).await;
+    given_up.map_err(|_| engine_problem(&EngineError::Unknown))?;
     let held: BTreeSet<ClaimId> = views.iter().filter(|view| held(view)).map(|view| view.claim.id).collect();
     let fates = claim_ids.iter().map(|id| match held.contains(id) {
         true => Fate::default(),
@@ -346,13 +348,4 @@ fn unexpected(outcome: &Outcome) -> Response {
         "bug",
         "the answer can't be rendered; the change may have happened",
     )
-}
-
-/// Callers of this dialect take 503 for "nothing happened"; where that is not known it is 504.
-pub(super) fn engine_problem(error: &EngineError) -> Response {
-    let mut response = problem::engine_problem(error);
-    if *error == EngineError::Unknown {
-        *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-    }
-    response
 }

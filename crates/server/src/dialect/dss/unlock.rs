@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Table, Target, View};
 
-use super::engine_problem;
 use super::parse::Ask;
 use super::render::{Errno, Fate};
 use super::{settled, too_long};
@@ -18,6 +17,7 @@ use crate::access::rules::Verb;
 use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
+use crate::http::problem::engine_problem;
 use crate::http::server::App;
 
 /// How often a lock may change hands between the look and the unlock before it counts as gone.
@@ -46,7 +46,8 @@ pub(super) async fn unlock(
     who: &Access,
     note: impl Fn(ClaimId, Ending) -> Noted,
 ) -> Result<Vec<Fate>, Response> {
-    let failed = |error: EngineError| engine_problem(&error);
+    // Whether some are unlocked already: then nobody may say that nothing happened.
+    let mut begun = false;
     let mut fates: Vec<Option<Fate>> =
         ask.resources.iter().map(|known| known.is_none().then(too_long)).collect();
     for round in 0..ROUNDS_MAX {
@@ -54,7 +55,7 @@ pub(super) async fn unlock(
         if open.is_empty() {
             break;
         }
-        let found = look(app, ask, &open).await.map_err(failed)?;
+        let found = look(app, ask, &open).await.map_err(|error| failed(error, begun))?;
         let mut to_end = Vec::new();
         for (place, fate) in open.into_iter().zip(found) {
             match admit(ask, place, &fate, who) {
@@ -79,7 +80,8 @@ pub(super) async fn unlock(
         }
         let noted: Vec<Noted> = to_end.iter().map(|(_, view)| note(view.claim.id, ending(ask))).collect();
         let commands = to_end.iter().map(|(place, view)| finish(view.claim.id, ask, *place)).collect();
-        let outcomes = app.engine.submit_many(commands).await.map_err(failed)?;
+        let outcomes = app.engine.submit_many(commands).await.map_err(|error| failed(error, begun))?;
+        begun = true;
         noted.into_iter().for_each(Noted::settled);
         for ((place, _), outcome) in to_end.into_iter().zip(outcomes) {
             fates[place] = ended(outcome, ask, place);
@@ -101,6 +103,10 @@ fn admit(ask: &Ask, place: usize, found: &Fate, who: &Access) -> Result<(), Verb
             known.then_some(()).ok_or(if ask.force { Verb::Revoke } else { Verb::Claim })
         }
     }
+}
+
+fn failed(error: EngineError, begun: bool) -> Response {
+    engine_problem(&if begun { EngineError::Unknown } else { error })
 }
 
 /// The holder of each of these, or the claim that this very call has ended already.

@@ -51,8 +51,9 @@ pub async fn unlock_all(
     let reason = reason(connection, request);
     let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
     names.retain(|name| who.may(Verb::Revoke, name));
+    let mut begun = false;
     for name in names {
-        revoke(app, name, before, &reason).await?;
+        revoke(app, name, before, &reason, &mut begun).await?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -80,7 +81,7 @@ pub async fn unlock_resource(
 ) -> Result<Response, Response> {
     Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
-    match revoke(app, name, before, &reason(connection, request)).await? {
+    match revoke(app, name, before, &reason(connection, request), &mut false).await? {
         0 => Err(not_found("there are no locks on this resource")),
         _ => Ok(empty(StatusCode::NO_CONTENT)),
     }
@@ -139,13 +140,24 @@ fn reason(connection: &Connection, request: &Request) -> Arc<str> {
     format!("an administrator at {} deleted it", connection.client(request.headers())).into()
 }
 
-/// Ends all locks of a resource that were made before this number; how many that were.
-async fn revoke(app: &App, name: Arc<str>, before: u64, reason: &Arc<str>) -> Result<u64, Response> {
+/// Ends all locks of a resource that were made before this number; how many that were. Once some have been ended (`begun`),
+/// nobody may say that nothing happened.
+async fn revoke(
+    app: &App,
+    name: Arc<str>,
+    before: u64,
+    reason: &Arc<str>,
+    begun: &mut bool,
+) -> Result<u64, Response> {
     let mut revoked = 0;
     loop {
         let reason = Some(reason.clone());
         let command = Command::Revoke { resource: Some(name.clone()), before, reason };
-        match app.engine.submit(command).await.map_err(|error| engine_problem(&error))? {
+        let outcome = app.engine.submit(command).await;
+        let failed = |error| engine_problem(if *begun { &EngineError::Unknown } else { &error });
+        let outcome = outcome.map_err(failed)?;
+        *begun = true;
+        match outcome {
             Outcome::Revoked { count, more: true } => revoked += count,
             Outcome::Revoked { count, more: false } => return Ok(revoked + count),
             other => return Err(unexpected(&other)),
