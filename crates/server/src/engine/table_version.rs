@@ -136,6 +136,8 @@ impl Engine {
         if version > self.table_version() {
             self.submit(Command::Upgrade { version }).await?;
             tracing::info!(version, "every member can read it: the table version was raised");
+            // Settings that only the new version knows.
+            self.configure().await?;
         }
         Ok(())
     }

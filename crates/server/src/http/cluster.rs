@@ -83,7 +83,7 @@ pub(super) async fn backup(app: &Arc<App>, request: &Request, caller: &Caller) -
 }
 
 /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-async fn admit(app: &App, headers: &Headers, caller: &Caller) -> Result<(), Response> {
+pub(super) async fn admit(app: &App, headers: &Headers, caller: &Caller) -> Result<(), Response> {
     let admitted = app.administrators.admit(headers).await;
     match (caller.is_checked(), &app.config.admin) {
         (false, _) => admitted,

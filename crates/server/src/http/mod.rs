@@ -11,6 +11,7 @@ pub mod delivery;
 pub mod digits;
 pub mod headers;
 mod http1;
+pub mod limits;
 pub mod problem;
 pub mod query;
 pub mod request;

@@ -13,7 +13,7 @@ use super::body::RequestBody;
 use super::problem::{closing, engine_problem, not_found, problem};
 use super::request::{Connection, Request, drain};
 use super::server::App;
-use super::{Response, cluster};
+use super::{Response, cluster, limits};
 use crate::access::rules::Verb;
 use crate::access::{Caller, Recognised};
 use crate::dashboard;
@@ -192,6 +192,7 @@ async fn route(app: Arc<App>, connection: Arc<Connection>, request: Request, cal
     }
     match path {
         "/v1/backup" => Box::pin(cluster::backup(&app, &request, &caller)).await,
+        "/v1/limits" => Box::pin(limits::answer(&app, request, &caller)).await,
         "/v1/renewals" | "/v1/renewals/" => claims::renewals(&app, &connection, request, &caller).await,
         "/v1/events" => events::answer(&app, &request, &caller),
         "/metrics" => match caller.require(Verb::Admin, "*") {

@@ -358,6 +358,16 @@ fn see() -> Calls {
         ("/v1/overview", "get", new("overview", "Counts, and the last half hour in steps").answer(200, "Numbers.", JSON, schema("Overview")).engine()),
         ("/v1/cluster", "get", new("cluster", "The nodes and how they are").answer(200, "All of them.", JSON, schema("Cluster"))),
         (
+            "/v1/limits",
+            "get",
+            new("limits", "What claims may take, and what they take")
+                .query("owner", text(), "also what this owner uses")
+                .query("namespace", text(), "also what this namespace uses")
+                .answer(200, "Limits, byte budgets and their overrides.", JSON, json!({ "type": "object" }))
+                .mistakes()
+                .engine(),
+        ),
+        (
             "/v1/events",
             "get",
             new("events", "What happens, as server-sent events, each with an id to resume from")

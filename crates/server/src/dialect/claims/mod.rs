@@ -25,6 +25,7 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
 use crate::http::request::{Connection, Head, Request, collect_body, drain, expect_body, read_body, reason};
 use crate::http::routes::{Answer, at_once};
@@ -400,7 +401,7 @@ fn rejected(rejection: &Rejection, base_url: &str) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => (StatusCode::CONFLICT, "rejected"),
+        _ => no_room(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }

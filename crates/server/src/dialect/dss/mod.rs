@@ -25,6 +25,7 @@ use crate::access::rules::Verb;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
+use crate::http::limits::no_room;
 use crate::http::problem::{self, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
@@ -172,6 +173,7 @@ async fn lock(app: &App, kind: &str, ask: &Ask) -> Result<Response, Response> {
             };
             Ok(render::answer(&ask.ids, &fates, Some(&message)))
         }
+        Outcome::Rejected(rejection) => Err(full(&rejection)),
         other => Err(unexpected(&other)),
     }
 }
@@ -325,7 +327,10 @@ fn full(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     problem(status, kind, &rejection.to_string())
 }

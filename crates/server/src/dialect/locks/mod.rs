@@ -25,6 +25,7 @@ pub use self::wait::withdraw_orphans;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::http::headers::Headers;
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
 use crate::http::request::{Connection, Request, drain, read_body, reason};
 use crate::http::server::App;
@@ -187,7 +188,10 @@ fn refused(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }
