@@ -368,9 +368,11 @@ impl Engine {
             }
             outside::sleep(Duration::from_millis(2)).await;
         }
-        let fatal = |error: EngineError| StartError::Raft(error.to_string());
-        self.raise_table_version().await.map_err(fatal)?;
-        self.configure().await.map_err(fatal)
+        // On a full disk it has to wait, and the node starts all the same.
+        if let Err(error) = self.raise_table_version().await {
+            tracing::warn!(%error, "the table version could not be raised yet");
+        }
+        self.configure().await.map_err(|error| StartError::Raft(error.to_string()))
     }
 
     /// The settings of the leader hold for the table.
