@@ -117,7 +117,7 @@ impl Command {
     /// read the command.
     pub fn table_version(&self) -> u32 {
         match self {
-            Self::Upgrade { version } => *version,
+            Self::Upgrade { version } => (*version).max(2),
             Self::ConfigureBudgets(_) | Self::SetBudget { .. } | Self::Refuse => 2,
             _ => FIRST_TABLE_VERSION,
         }

@@ -16,8 +16,8 @@ use std::fs;
 
 use leasehold_core::table::{Frozen, NEWEST_TABLE_VERSION, RestoreError, Restorer};
 use leasehold_core::{
-    Applied, Batch, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings,
-    Stamp, Table, Target,
+    Applied, Batch, Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy,
+    Scope, Settings, Stamp, Table, Target,
 };
 use proptest::prelude::*;
 use steps::{Step, story};
@@ -136,6 +136,19 @@ fn every_difference_shows_in_the_digest() {
         (5, 5, vec![first.clone(), finish(Ending::Revoked, Some("why"))]),
         (5, 5, vec![set(Settings { pickup_grace_us: 1, ..Settings::default() })]),
         (5, 5, vec![set(Settings { finished_max: 1, ..Settings::default() })]),
+    ]);
+    let upgrade = Command::Upgrade { version: 2 };
+    let budgets = |total| Command::ConfigureBudgets(Budgets { total, ..Budgets::default() });
+    let set = |scope, bytes| Command::SetBudget { scope, bytes: Some(bytes) };
+    logs.extend([
+        (5, 5, vec![upgrade.clone()]),
+        (5, 5, vec![upgrade.clone(), budgets(1)]),
+        (5, 5, vec![upgrade.clone(), budgets(2)]),
+        (5, 5, vec![upgrade.clone(), set(Scope::Total, 1)]),
+        (5, 5, vec![upgrade.clone(), set(Scope::Finished, 1)]),
+        (5, 5, vec![upgrade.clone(), set(Scope::Owner("a".into()), 1)]),
+        (5, 5, vec![upgrade.clone(), set(Scope::Owner("b".into()), 1)]),
+        (5, 5, vec![upgrade, set(Scope::Namespace("a".into()), 1)]),
     ]);
     let digest = |(now_us, wall_us, commands): (u64, u64, Vec<Command>)| {
         let mut table = Table::default();

@@ -27,6 +27,8 @@ const RESOURCES: u64 = 12;
 const PROGRESS: u64 = 40;
 /// Claims that are held from the first step to the last.
 const KEPT: u64 = 40;
+/// A change that needs table version 2.
+const OVERRIDE: &str = "{\"scope\": \"owner\", \"prefix\": \"batch\", \"bytes\": 1000}";
 /// How long a request may look for a node that answers it.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// The ttl of claims that are watched until they expire.
@@ -60,13 +62,15 @@ pub fn all_forward(releases: Releases<'_>) -> anyhow::Result<()> {
     let mut trial = Trial::start(releases)?;
     for id in trial.cluster.ids() {
         trial.replace(id, releases.new)?;
-        let upgraded = trial.cluster.ids().iter().all(|done| *done <= id);
+        ensure!(id == 3 || trial.names_an_old_node(id)?, "what needs version 2 was not refused");
         ensure!(
-            upgraded || trial.table_version(id)? == 1,
+            id == 3 || trial.table_version(id)? == 1,
             "the table version rose before node 3 was upgraded"
         );
     }
     trial.wait_for_version(2)?;
+    let changed = trial.cluster.ask(2, "PUT", "/v1/limits", OVERRIDE).map_err(|lost| lost.why)?;
+    ensure!(changed.status == 204, "what needs version 2 was refused: {changed:?}");
     turn_old_away(trial.finish()?, releases.old)
 }
 
@@ -128,6 +132,13 @@ impl Trial {
     fn table_version(&self, id: u64) -> anyhow::Result<u64> {
         let status = self.cluster.status(id).with_context(|| format!("node {id} does not answer"))?;
         status["table_version"].as_u64().with_context(|| format!("no table version in {status:#}"))
+    }
+
+    /// Whether a request that needs a newer table version is refused with the name of a node that is too old.
+    fn names_an_old_node(&self, id: u64) -> anyhow::Result<bool> {
+        let reply = self.cluster.ask(id, "PUT", "/v1/limits", OVERRIDE).map_err(|lost| lost.why)?;
+        let named = reply.body.contains("(version 0.1.0) can't read this yet: upgrade it");
+        Ok(reply.status == 503 && named && (reply.body.contains("node 2") || reply.body.contains("node 3")))
     }
 
     fn wait_for_version(&self, version: u64) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ use crate::http::body::RequestBody;
 use crate::http::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
 use crate::http::request::{Connection, Request, drain};
 use crate::http::server::App;
-use crate::http::{Response, cluster};
+use crate::http::{Response, cluster, limits};
 use crate::observe::{events, health};
 use crate::route::{Dialect, Freshness, Misrouted, Right, Route, Thread};
 
@@ -125,7 +125,7 @@ fn admit(app: &App, route: &Route, caller: &Caller) -> Result<(), Response> {
 
 /// Users of `--admin-userpass-file` administrate locks, not the cluster.
 fn members_closed() -> Response {
-    let detail = "changing the cluster and taking backups needs the right 'admin' of access control on this node: give \
+    let detail = "changing the cluster or its limits and taking backups needs the right 'admin' of access control on this node: give \
                   an [access] part in the configuration file (see docs/security.md), or start the node with \
                   --admin-userpass-file yes to open administration to everybody";
     problem(StatusCode::FORBIDDEN, "administration-off", detail)
@@ -268,6 +268,8 @@ async fn call_rarer(
         Route::AddNode => Box::pin(cluster::add(app, request, caller)).await,
         Route::RemoveNode(id) => Box::pin(cluster::remove(app, id)).await,
         Route::TransferLeadership => Box::pin(cluster::transfer(app, request, caller)).await,
+        Route::Limits => limits::show(app, &request).await,
+        Route::SetLimit => limits::set(app, request, caller).await,
         Route::Backup => Box::pin(cluster::backup(app)).await,
         Route::Live => Ok(health::live(&request)),
         Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(health::ready(app, &request)),

@@ -222,6 +222,10 @@ routes! {
     RemoveNode(u64) => Other, AsItIs, Pool, Some("removeNode");
     /// `POST /v1/cluster/leader`
     TransferLeadership => Other, AsItIs, Pool, Some("transferLeadership");
+    /// `GET /v1/limits`
+    Limits => Other, AsItIs, Connection, Some("limits");
+    /// `PUT /v1/limits`
+    SetLimit => Other, AsItIs, Connection, Some("setLimit");
     /// `GET /v1/backup`
     Backup => Other, Read, Pool, Some("backup");
 
@@ -268,8 +272,12 @@ impl Route {
             Self::TypedStatus(kind) => typed(&[Read], kind),
             Self::TypedList(_) => Right::Own(&[Read], "dss/*"),
             Self::Resource(name) => Right::On(&[Read], name),
-            Self::Metrics | Self::Cluster => Right::Service,
-            Self::AddNode | Self::RemoveNode(_) | Self::TransferLeadership | Self::Backup => Right::Members,
+            Self::Metrics | Self::Cluster | Self::Limits => Right::Service,
+            Self::AddNode
+            | Self::RemoveNode(_)
+            | Self::TransferLeadership
+            | Self::SetLimit
+            | Self::Backup => Right::Members,
             Self::Live
             | Self::Ready
             | Self::Healthy
@@ -329,6 +337,11 @@ fn v1(method: &Method, rest: &str, path: &str) -> Result<Route, Misrouted> {
         "resources" | "resources/" => get(method, Route::Resources),
         "health" => get(method, Route::LeasesHealthy),
         "backup" => only(method, Method::GET, "GET", Route::Backup),
+        "limits" => match *method {
+            Method::GET | Method::HEAD => Ok(Route::Limits),
+            Method::PUT => Ok(Route::SetLimit),
+            _ => Err(Misrouted::Method(Dialect::Other, "GET, HEAD, PUT")),
+        },
         _ => match rest.split_once('/') {
             Some(("claims", id)) => claim(method, id.strip_suffix('/').unwrap_or(id)),
             Some(("dss", call)) => typed(method, call.strip_suffix('/').unwrap_or(call)),

@@ -11,6 +11,7 @@ pub(crate) mod dss;
 pub(crate) mod exec;
 pub(crate) mod exit_code;
 pub(crate) mod keychain;
+pub(crate) mod limits;
 pub(crate) mod list;
 mod notify;
 pub(crate) mod output;

@@ -39,7 +39,7 @@ pub struct Frozen {
     /// Of the resources that the claims name.
     names: Names,
     /// In snapshots from version 2 on, behind the header.
-    allowed: Allowed,
+    allowed: Box<Allowed>,
 }
 
 impl Table {
@@ -55,7 +55,7 @@ impl Table {
             settings: self.settings.clone(),
         };
         let (claims, names) = (self.claims.clone(), self.resources.names().clone());
-        Frozen { header, claims, names, allowed: self.allowed.clone() }
+        Frozen { header, claims, names, allowed: Box::new(self.allowed.clone()) }
     }
 }
 

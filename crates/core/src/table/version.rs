@@ -47,8 +47,9 @@ impl Table {
 
     /// The version never goes back. Whoever reads entries refuses those of a version that this build does not know.
     pub(super) fn upgrade(&mut self, version: u32) -> Outcome {
-        let known = Version::known(version).expect("no entry of an unknown table version is applied");
-        self.version = self.version.max(known);
+        if version > self.version.number() {
+            self.version = Version::known(version).expect("no entry of an unknown table version is applied");
+        }
         Outcome::Done
     }
 }

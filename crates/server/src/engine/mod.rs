@@ -11,7 +11,7 @@
 //!
 //! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
 //! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
-//! `table_version.rs` lets new commands into the log once every member can read them.
+//! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
 
 pub mod awaited;
 pub mod clock;
@@ -23,6 +23,7 @@ mod joining;
 mod leadership;
 pub mod log_store;
 pub mod membership;
+mod memory;
 pub mod observed;
 mod peer;
 mod propose;
@@ -45,7 +46,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Outcome, Settings, Table, View};
+use leasehold_core::table::seed_indexes;
+use leasehold_core::{Budgets, ClaimId, Command, Outcome, Settings, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,7 @@ use self::data_dir::{DataDir, DataDirError};
 use self::freshness::Newest;
 use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
+pub use self::memory::MemoryGuard;
 use self::peer::{Door, PeerNetwork, PeerServer, Peers};
 pub use self::peer::{PeerTls, Secret};
 use self::propose::Proposer;
@@ -95,6 +98,10 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// What travels in the log.
     pub settings: Settings,
+    /// The same, from table version 2 on.
+    pub budgets: Budgets,
+    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
+    pub memory_max_bytes: Option<u64>,
     /// A snapshot is taken when the log has grown by this much, or by a third of the last snapshot.
     pub snapshot_log_bytes: u64,
     /// Who hears of every event.
@@ -161,6 +168,9 @@ pub enum EngineError {
     /// Nothing happened: it needs a newer table version, which is being raised.
     #[error("the last node was upgraded just now: try again in a moment")]
     Upgrading,
+    /// Nothing happened: there is no memory for a larger table.
+    #[error("this node's memory is full: only what makes the table no larger is taken")]
+    MemoryFull,
     /// Nothing happened: the command could not be sent towards the log in time.
     #[error("commands do not get through from this node: ask another one")]
     TooSlow,
@@ -207,6 +217,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
     clock: Arc<TableClock>,
+    memory: Arc<MemoryGuard>,
     log: LogStore,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Whether this node takes part: it has its data, or was let in without.
@@ -226,6 +237,7 @@ impl Engine {
     /// Opens the data directory, replays what is there and takes this node's place in its cluster.
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
         let (data_dir, node) = open_data_dir(&config)?;
+        seed_indexes(outside::random());
         let alone = config.cluster.is_none();
         let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
         let clock = Arc::new(TableClock::default());
@@ -249,12 +261,14 @@ impl Engine {
         let timing = Timing::new(heartbeat);
         let raft = thread.run(start_raft(node, alone, timing, network, log.clone(), machine)).await?;
         let leadership = Arc::new(Leadership::default());
+        let memory = Arc::new(MemoryGuard::new(config.memory_max_bytes));
         let proposer = Proposer::new(
             awaited.clone(),
             leadership.clone(),
             peers.clone(),
             clock.clone(),
             log.wal().clone(),
+            (memory.clone(), shared.versions.clone()),
         );
         let engine = Arc::new(Self {
             node,
@@ -269,6 +283,7 @@ impl Engine {
             shared,
             publisher,
             clock,
+            memory,
             log,
             tasks: Mutex::default(),
             admitted: AtomicBool::new(false),
@@ -311,6 +326,7 @@ impl Engine {
         if alone {
             raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| fatal(&error))?;
         }
+        self.memory.look();
         let watch = Watch {
             raft: raft.clone(),
             leadership: self.leadership.clone(),
@@ -332,6 +348,7 @@ impl Engine {
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
             self.thread.spawn(upkeep::take_back(self.clone())),
             self.thread.spawn(table_version::raise(self.clone())),
+            self.thread.spawn(memory::watch(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -375,15 +392,21 @@ impl Engine {
             }
             outside::sleep(Duration::from_millis(2)).await;
         }
-        let fatal = |error: EngineError| StartError::Raft(error.to_string());
-        self.raise_table_version().await.map_err(fatal)?;
-        self.configure().await.map_err(fatal)
+        // On a full disk it has to wait, and the node starts all the same.
+        if let Err(error) = self.raise_table_version().await {
+            tracing::warn!(%error, "the table version could not be raised yet");
+        }
+        self.configure().await.map_err(|error| StartError::Raft(error.to_string()))
     }
 
     /// The settings of the leader hold for the table.
     async fn configure(&self) -> Result<(), EngineError> {
         if *self.shared.table.read().settings() != self.config.settings {
             self.submit(Command::Configure(self.config.settings.clone())).await?;
+        }
+        let budgets = self.config.budgets;
+        if self.table_version() >= 2 && self.shared.table.read().budgets() != budgets {
+            self.submit(Command::ConfigureBudgets(budgets)).await?;
         }
         Ok(())
     }
@@ -410,6 +433,11 @@ impl Engine {
 
     fn open(&self) {
         self.admitted.store(true, Ordering::Release);
+    }
+
+    /// Whether this node has memory for a larger table.
+    pub fn memory(&self) -> &MemoryGuard {
+        &self.memory
     }
 
     /// This node's number.

@@ -19,7 +19,9 @@ use super::awaited::{Awaited, Reply};
 use super::clock::TableClock;
 use super::entry::{Origin, Parcel, Proposal, WINDOW};
 use super::leadership::{Leadership, Role};
+use super::memory::MemoryGuard;
 use super::peer::{Ask, Peers};
+use super::table_version::TableVersions;
 use super::types::{Callback, LeaderId, Raft, WriteResult};
 use super::wal::{Room, Wal};
 use crate::outside::{self, Instant};
@@ -81,6 +83,13 @@ impl Job {
         }
     }
 
+    fn grows(&self) -> bool {
+        match &self.what {
+            What::One(command, _) => command.grows(),
+            What::Many(commands, _) => commands.iter().any(Command::grows),
+        }
+    }
+
     fn is_tick(&self) -> bool {
         matches!(self.what, What::One(Command::Tick | Command::Settle { .. }, _))
     }
@@ -102,6 +111,8 @@ pub(super) struct Proposer {
     wal: Wal,
     /// Whether commands were given up, and none has come through since.
     stalled: Arc<AtomicBool>,
+    memory: Arc<MemoryGuard>,
+    versions: Arc<TableVersions>,
 }
 
 #[derive(Default)]
@@ -121,9 +132,10 @@ impl Proposer {
         peers: Arc<Peers>,
         clock: Arc<TableClock>,
         wal: Wal,
+        (memory, versions): (Arc<MemoryGuard>, Arc<TableVersions>),
     ) -> Self {
         let (pending, entries, wake, stalled) = Default::default();
-        Self { pending, entries, wake, awaited, leadership, peers, clock, wal, stalled }
+        Self { pending, entries, wake, awaited, leadership, peers, clock, wal, stalled, memory, versions }
     }
 
     /// Makes one command durable and applies it. No `async fn`: what waits for the outcome need not have room for the
@@ -333,6 +345,7 @@ impl Proposer {
         let mut commands = Vec::with_capacity(pending.len.min(PARCEL_LEN_MAX));
         let mut replies = Vec::with_capacity(pending.jobs.len().min(PARCEL_LEN_MAX));
         let (mut bytes, mut since) = (0, None);
+        let no_memory = self.memory.is_full();
         while commands.len() < PARCEL_LEN_MAX
             && bytes < PARCEL_BYTES_MAX
             && let Some(job) = pending.jobs.pop_front()
@@ -340,6 +353,10 @@ impl Proposer {
             pending.len -= job.len();
             if full && !job.is_tick() {
                 job.fail(EngineError::DiskFull);
+                continue;
+            }
+            if no_memory && job.grows() {
+                job.fail(EngineError::MemoryFull);
                 continue;
             }
             since = since.or(Some(job.since));
@@ -429,9 +446,22 @@ impl Proposer {
                 taken.send(Err(EngineError::DiskFull)).ok();
             } else if taken.send(Ok(())).is_ok() {
                 bytes += parcel.commands.iter().map(weight).sum::<usize>();
-                parcels.push(parcel);
+                parcels.push(self.without_growth(parcel));
             }
         }
+    }
+
+    /// A parcel of another node, without what a leader without memory does not take: renewals and releases stand in the same
+    /// parcel as claims. The others are told by the table, which refuses what stands in their place.
+    fn without_growth(&self, parcel: Parcel) -> Parcel {
+        let grows = || parcel.commands.iter().any(Command::grows);
+        if !self.memory.is_full() || self.versions.own() < Command::Refuse.table_version() || !grows() {
+            return parcel;
+        }
+        let commands = parcel.commands.iter();
+        let commands =
+            commands.map(|command| if command.grows() { Command::Refuse } else { command.clone() });
+        Parcel { commands: Arc::new(commands.collect()), ..parcel }
     }
 
     /// The next parcel to the leader. Says whether there was one, and room for it.

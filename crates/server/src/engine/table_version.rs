@@ -131,11 +131,15 @@ impl Engine {
 
     /// Raises the table version if this node leads and every member can read it. No node is let in meanwhile.
     pub(super) async fn raise_table_version(&self) -> Result<(), EngineError> {
+        // First without holding up changes of the members, while one of them does not answer.
+        self.readable_by_all().await?;
         let _one_at_a_time = self.changing.lock().await;
         let version = self.readable_by_all().await?;
         if version > self.table_version() {
             self.submit(Command::Upgrade { version }).await?;
             tracing::info!(version, "every member can read it: the table version was raised");
+            // Settings that only the new version knows.
+            self.configure().await?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ pub mod digits;
 pub mod headers;
 mod http1;
 mod http2;
+pub mod limits;
 pub mod long_answer;
 pub mod places;
 pub mod problem;

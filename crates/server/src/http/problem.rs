@@ -30,6 +30,7 @@ pub fn problem_body(status: StatusCode, kind: &str, detail: &str) -> String {
 pub fn engine_problem(error: &EngineError) -> Response {
     let (status, kind) = match error {
         EngineError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
+        EngineError::MemoryFull => (StatusCode::INSUFFICIENT_STORAGE, "memory-full"),
         EngineError::Unknown => (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown"),
         EngineError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
         EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),

@@ -399,6 +399,16 @@ fn see() -> Calls {
                 .engine(),
         ),
         (
+            "/v1/limits",
+            "get",
+            new("limits", "What claims may take, and what they take")
+                .query("owner", text(), "also what this owner uses")
+                .query("namespace", text(), "also what this namespace uses")
+                .answer(200, "Limits, byte budgets and their overrides.", JSON, json!({ "type": "object" }))
+                .mistakes()
+                .engine(),
+        ),
+        (
             "/v1/events",
             "get",
             new("events", "What happens, as server-sent events, each with an id to resume from")

@@ -28,6 +28,7 @@ use crate::audit::Noted;
 use crate::dispatch::{Answer, at_once};
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, not_found, problem, try_again};
 use crate::http::request::{Connection, Head, Request, collect_body, drain, expect_body, read_body, reason};
 use crate::http::server::App;
@@ -407,7 +408,7 @@ fn rejected(rejection: &Rejection, base_url: &str) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => (StatusCode::CONFLICT, "rejected"),
+        _ => no_room(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }

@@ -26,6 +26,7 @@ use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, problem};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
@@ -215,6 +216,7 @@ async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Access) -> Result<Resp
             };
             Ok(answer(kind, ask, fates, Some(&message), who))
         }
+        Outcome::Rejected(rejection) => Err(full(&rejection)),
         other => Err(unexpected(&other)),
     }
 }
@@ -335,7 +337,10 @@ fn full(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     problem(status, kind, &rejection.to_string())
 }

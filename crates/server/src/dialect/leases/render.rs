@@ -17,6 +17,7 @@ use super::parse::Format;
 use super::report;
 use crate::engine::EngineError;
 use crate::engine::clock::wall_us;
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, problem, try_again};
 use crate::http::{Response, typed};
 
@@ -224,7 +225,11 @@ pub(super) fn refused(rejection: &Rejection) -> Response {
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
         Rejection::OwnerFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "owner-full"),
         Rejection::NamespaceFull(_) => (namespace_full, "namespace-full"),
-        other => return bug(other),
+        Rejection::NamespaceBytes(_) => (namespace_full, "namespace-bytes-full"),
+        other => match no_room(other) {
+            Some(known) => known,
+            None => return bug(other),
+        },
     };
     let mut response = try_again(problem(status, kind, &rejection.to_string()));
     if status == namespace_full {
@@ -268,6 +273,8 @@ mod tests {
             (EngineError::Stopping, 503, "shutting-down"),
             (EngineError::TooSlow, 503, "too-slow"),
             (EngineError::DiskFull, 507, "disk-full"),
+            (EngineError::MemoryFull, 507, "memory-full"),
+            (EngineError::Upgrading, 503, "upgrading"),
         ];
         for (error, status, kind) in &cases {
             let response = seal(unanswered(error));
@@ -288,6 +295,11 @@ mod tests {
         assert_eq!(refused(&Rejection::TableFull(1)).status(), 507);
         assert_eq!(refused(&Rejection::OwnerFull(1)).status(), 507);
         assert_eq!(refused(&Rejection::NamespaceFull(1)).status(), 509);
+        let used = leasehold_core::Used { used: 1, max: 2 };
+        assert_eq!(refused(&Rejection::NamespaceBytes(used)).status(), 509);
+        for rejection in [Rejection::OwnerBytes(used), Rejection::TableBytes(used), Rejection::NoMemory] {
+            assert_eq!(refused(&rejection).status(), 507);
+        }
         let bug = refused(&Rejection::QueueFull(1));
         assert_eq!(bug.status(), 500);
         assert_eq!(bug.headers()["content-type"], "application/problem+json");

@@ -28,6 +28,7 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
 use crate::http::headers::Headers;
+use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, not_found, problem, try_again};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
@@ -171,7 +172,10 @@ fn refused(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }
