@@ -126,6 +126,24 @@ subtest 'a callback that runs a command leaves $? alone' => sub {
     is $? >> 8, 4;
 };
 
+subtest 'a loss that comes with the end of another call is not forgotten' => sub {
+    my $own     = TestServer->start;
+    my $told    = 0;
+    my $manager = Leasehold::LockManager->new( url => $own->url, ttl => 1, on_lost => sub { $told++ } );
+    # The same moment for both: the claim is lost when the other request is given up.
+    for my $round ( 1 .. 8 ) {
+        my $claim = $manager->claim("moment-$round");
+        my $left  = $claim->validate;
+        $own->stop;
+        my $before = $told;
+        eval { my $other = $manager->claim( resource => "other-$round", timeout => $left - 0.02 + 0.005 * $round ) };
+        my $end = time + PATIENCE;
+        select undef, undef, undef, $end - time while $told == $before && time < $end;
+        is $told, $before + 1, 'told without another call';
+        $own->continue;
+    }
+};
+
 subtest 'terminate, the default: SIGTERM, and the reason on standard error' => sub {
     my $program = program( <<'PROGRAM', $server->url );
 my $claim = Leasehold::LockManager->new( url => $ARGV[0], ttl => 3 )->claim('terminate');
