@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -87,9 +88,12 @@ subtest 'while the program waits for another claim, and in a command that it run
     is $told, 1, 'the callback ran, and made the other claim possible';
     ok $claim->validate;
     my $in_command = 0;
-    $lost = $manager->claim( resource => 'lost-in-command', on_lost => sub { $in_command++ } );
+    # The command ends when the callback has run.
+    my $folder = File::Temp->newdir;
+    $lost = $manager->claim( resource => 'lost-in-command', on_lost => sub { $in_command++; mkdir "$folder/told" } );
     $server->revoke( $lost->id );
-    is system( $^X, '-e', 'sleep 6; exit 3' ), 3 << 8, 'the command keeps its code';
+    my $command = 'my $end = time + ' . PATIENCE . '; sleep 1 until -e $ARGV[0] || time > $end; exit 3';
+    is system( $^X, '-e', $command, "$folder/told" ), 3 << 8, 'the command keeps its code';
     is $in_command, 1;
 };
 
@@ -124,6 +128,24 @@ subtest 'a callback that runs a command leaves $? alone' => sub {
     $server->revoke( $claim->id );
     sleep_until( sub {$told} );
     is $? >> 8, 4;
+};
+
+subtest 'a loss that comes with the end of another call is not forgotten' => sub {
+    my $own     = TestServer->start;
+    my $told    = 0;
+    my $manager = Leasehold::LockManager->new( url => $own->url, ttl => 3, on_lost => sub { $told++ } );
+    # The same moment for both: the claim is lost when the other request is given up.
+    for my $round ( 1 .. 4 ) {
+        my $claim = $manager->claim("moment-$round");
+        my $left  = $claim->validate;
+        $own->stop;
+        my $before = $told;
+        eval { my $other = $manager->claim( resource => "other-$round", timeout => $left - 0.02 + 0.01 * $round ) };
+        my $end = time + PATIENCE;
+        select undef, undef, undef, $end - time while $told == $before && time < $end;
+        is $told, $before + 1, 'told without another call';
+        $own->continue;
+    }
 };
 
 subtest 'terminate, the default: SIGTERM, and the reason on standard error' => sub {

@@ -39,8 +39,16 @@ sub start {
     my ( $class, %arg ) = @_;
     my ( $to, $from ) = Leasehold::Process::spawn( $arg{command}, $arg{env} );
     my $self = bless {
-        to => $to, from => $from, owner => Leasehold::Process::worker(), buffer => q{}, next_id => 1, waiting => {}, answers => {}, asking => 0,
-        on_event => $arg{on_event}, on_idle => $arg{on_idle},
+        to       => $to,
+        from     => $from,
+        owner    => Leasehold::Process::worker(),
+        buffer   => q{},    # what came after the last whole line
+        next_id  => 1,
+        waiting  => {},     # requests on their way
+        answers  => {},     # answers that nobody has fetched yet
+        asking   => 0,      # whether somebody waits for an answer, and signals need not be listened to
+        on_event => $arg{on_event},
+        on_idle  => $arg{on_idle},
     }, $class;
     weaken( $RUNNING{ refaddr $self } = $self );
     $self->_listen;
@@ -62,6 +70,8 @@ sub ask {
     my $limit   = exists $arg{limit} ? $arg{limit} : $ANSWER_LIMIT;
     my $end     = defined $limit ? _now() + $limit : undef;
     my $request = Leasehold::Keychain::Request->new( $self, $arg{undo} );
+    # While it waits no signal is listened to. What came with an exception, or right behind the answer, is heard then.
+    my $again = Leasehold::Keychain::Again->new;
     my $result;
     {
         local $self->{asking} = 1;
@@ -76,6 +86,7 @@ sub ask {
         $request->is_done;
     }
     $self->poll;
+    $again->is_not_needed;
     return $result;
 }
 
@@ -97,12 +108,17 @@ sub poll {
 # Waits until $is_true returns true, at most so many seconds.
 sub wait_until {
     my ( $self, $is_true, $seconds ) = @_;
-    my $end = _now() + $seconds;
-    local $self->{asking} = 1;
-    while ( !$is_true->() && !$self->{is_gone} && _now() < $end ) {
-        $self->_select( $end - _now() );
-        $self->_read;
+    my $end   = _now() + $seconds;
+    my $again = Leasehold::Keychain::Again->new;
+    {
+        local $self->{asking} = 1;
+        while ( !$is_true->() && !$self->{is_gone} && _now() < $end ) {
+            $self->_select( $end - _now() );
+            $self->_read;
+        }
     }
+    $self->poll;
+    $again->is_not_needed;
     return;
 }
 
@@ -209,6 +225,8 @@ sub _throw_gone {
 
 sub _now { return clock_gettime(CLOCK_MONOTONIC) }
 
+sub send_signal { return kill $SIGNAL => $$ }
+
 # The kernel sends $SIGNAL to this process when the keychain says something, or ends.
 sub _listen {
     my ($self) = @_;
@@ -303,6 +321,28 @@ sub DESTROY {
     return;
 }
 
+package Leasehold::Keychain::Again;
+
+# Has this process look at its keychains once more, when this object's scope is left.
+
+sub new {
+    my ($class) = @_;
+    return bless { is_needed => 1 }, $class;
+}
+
+sub is_not_needed {
+    my ($self) = @_;
+    $self->{is_needed} = 0;
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    local $!;
+    Leasehold::Keychain::send_signal() if $self->{is_needed} && %RUNNING;
+    return;
+}
+
 1;
 
 __END__
@@ -343,6 +383,10 @@ Has the keychain release everything and end.
 =head2 pid, is_gone, is_mine
 
 The number of the process, whether it has ended, and whether this process (not one that forked it) started it.
+
+=head2 send_signal
+
+Sends this process the signal that the kernel sends when a keychain has said something.
 
 =head2 answer_limit
 

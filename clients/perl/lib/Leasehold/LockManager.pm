@@ -125,6 +125,7 @@ sub _acquired {
         id       => $answer->{claim},
         token    => $answer->{token},
         ttl      => $self->_ttl($arg),
+        lead     => $arg->{lead},
         on_lost  => defined $arg->{on_lost} ? $arg->{on_lost} : $self->{on_lost},
         number   => ++$self->{last_number},
     );
@@ -197,7 +198,8 @@ sub _keychain {
     my $keychain = $self->{keychain};
     return $keychain if $keychain && $keychain->is_mine && !$keychain->is_gone;
     if ( $keychain && !$keychain->is_mine ) {
-        %{$self} = ( %{$self}, %{ _nothing() } );
+        my $nothing = _nothing();
+        @{$self}{ keys %{$nothing} } = values %{$nothing};
     }
     # Signals and the environment belong to the first thread of a program.
     Leasehold::Parameters::invalid('only the first thread of a program can make claims') if Leasehold::Process::worker() ne $$;
@@ -239,8 +241,8 @@ sub _heard {
     }
     my $claim = defined $event->{claim} ? $self->{claims}{ $event->{claim} } : undef;
     if ( $what eq 'lost' ) {
-        if    ($claim)                       { $self->_note_lost( $claim, $event ) }
-        elsif ( %{ $self->{claiming} } )     { $self->{early}{ $event->{claim} } = $event }
+        if    ($claim)                   { $self->_note_lost( $claim, $event ) }
+        elsif ( %{ $self->{claiming} } ) { $self->{early}{ $event->{claim} } = $event }
     }
     $claim->{is_released} = 1 if $claim && $what eq 'released';
     return;
@@ -268,7 +270,7 @@ sub _tell_lost {
             next;
         }
         _warn("$claim->{error}this process is terminated (on_lost)\n");
-        Leasehold::Process::terminate( $self->_grace($claim) );
+        Leasehold::Process::terminate( defined $claim->{lead} ? $claim->{lead} : $self->_grace($claim) );
     }
     return if !@thrown;
     my $first = shift @thrown;

@@ -17,6 +17,8 @@ use Leasehold::Error;
 
 our $VERSION = '0.1.0';
 
+# Where the system does not tell what is open. The limit itself may be a thousand million.
+my $FEW_DESCRIPTORS = 1023;
 # How often the guard of a process that ends looks whether it has ended, in seconds.
 my $LOOK_PERIOD = 0.02;
 
@@ -75,7 +77,8 @@ sub terminate {
 sub _kill_after {
     my ( $process, $grace ) = @_;
     # Somebody may wait for the end of the program's output; this process must not keep it open.
-    POSIX::close($_) for 0 .. ( POSIX::sysconf( POSIX::_SC_OPEN_MAX() ) || 1024 ) - 1;
+    my @open = map { m/(\d+)\z/ } glob '/proc/self/fd/*';
+    POSIX::close($_) for @open ? @open : 0 .. $FEW_DESCRIPTORS;
     for ( 1 .. $grace / $LOOK_PERIOD ) {
         Time::HiRes::sleep($LOOK_PERIOD);
         return if !kill 0 => $process;

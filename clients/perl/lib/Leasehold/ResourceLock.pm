@@ -39,7 +39,7 @@ sub configure {
     return;
 }
 
-# Returns the resource, or nothing if it was not free in time.
+# Returns the resource, or undef if it was not free in time.
 sub lock_resource {
     my %arg = _named(@_);
     return Leasehold::Process::undisturbed( sub { return _lock( \%arg ) } );
@@ -219,7 +219,7 @@ All may be called as class methods, too.
     my $lock = lock_resource(resource_lock => $path, max_try => 10, block_sleep => 60);
     my $lock = lock_resource(lock_directory => $directory, resource_id => $id);
 
-Waits for the lock. Returns the name of the resource, or nothing if it was not free in time. Everything else that goes
+Waits for the lock. Returns the name of the resource, or C<undef> if it was not free in time. Everything else that goes
 wrong is thrown as a L<Leasehold::Error>; to lock twice is C<AlreadyClaimed>.
 
 It waits C<timeout> seconds, or C<max_try> (7200) times C<block_sleep> (10) seconds if one of these is given; else as long
