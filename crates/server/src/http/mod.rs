@@ -19,6 +19,7 @@ pub mod problem;
 pub mod query;
 mod receive;
 pub mod request;
+pub mod seats;
 pub mod server;
 pub mod time;
 pub mod tls;

@@ -3,7 +3,6 @@
 //! In:    TCP connections, with TLS or without. Out: requests to `dispatch.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +27,7 @@ use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
+use super::seats::{self, Seat, Seats, too_many_connections, turn_away};
 use super::tls::Tls;
 use super::trace::Trace;
 use super::web_origin::WebOrigins;
@@ -52,11 +52,6 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 
 /// How often the wall clock is looked at while a client certificate is valid.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Connections beyond the limit on which health pages are answered ...
-pub const HEALTH_PLACES: usize = 32;
-/// ... if they are asked for at once.
-const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...
@@ -185,7 +180,7 @@ impl App {
     /// How long this connection may take to ask for something.
     pub(super) fn patience(&self, connection: &Connection) -> Duration {
         let patience = self.config.header_timeout;
-        if connection.crowded.is_some() { patience.min(CROWDED_PATIENCE) } else { patience }
+        if connection.crowded.is_some() { patience.min(seats::CROWDED_PATIENCE) } else { patience }
     }
 
     fn new(
@@ -249,17 +244,7 @@ pub struct Server {
     /// How many of them only a leader gives away.
     near_at_leader: usize,
     /// Places for connections.
-    places: Arc<Places>,
-    /// Further ones, in which health pages are answered and nothing else.
-    health_places: Arc<Places>,
-}
-
-/// What a connection has while it lasts.
-struct Seat {
-    _place: Place,
-    /// It is one of those for health pages: why it has no other.
-    crowded: Option<Full>,
-    _alive: mpsc::Sender<Infallible>,
+    seats: Seats,
 }
 
 impl Server {
@@ -285,9 +270,8 @@ impl Server {
             false => (NEAR_ON_MORE_CORES, 0),
         };
         let near = Arc::new(Semaphore::new(near + near_at_leader));
-        let places = Places::new(app.config.connections_max, app.config.share);
-        let health_places = Places::new(HEALTH_PLACES, app.config.share);
-        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader, places, health_places })
+        let seats = Seats::new(&app.config);
+        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader, seats })
     }
 
     /// Where it listens: the port is the system's choice if 0 was asked for.
@@ -305,7 +289,7 @@ impl Server {
                 () = &mut stop => break,
             };
             match accepted {
-                Ok((stream, peer)) => match self.seat(peer, &alive) {
+                Ok((stream, peer)) => match self.seats.take(peer, &alive) {
                     Some(seat) => self.start(stream, peer, seat),
                     None => turn_away(&stream),
                 },
@@ -322,19 +306,6 @@ impl Server {
         if tokio::time::timeout(STOP_GRACE, ended.recv()).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
-    }
-
-    /// A place for a connection: among the others, or where only health pages are answered.
-    fn seat(&self, peer: SocketAddr, alive: &mpsc::Sender<Infallible>) -> Option<Seat> {
-        let ip = peer.ip().to_canonical();
-        let is_proxy = self.app.config.trusted_proxies.iter().any(|proxy| proxy.to_canonical() == ip);
-        let name: Arc<str> = ip.to_string().into();
-        let place = if is_proxy { self.places.take_for_many() } else { self.places.take(&name) };
-        let (place, crowded) = match place {
-            Ok(place) => (place, None),
-            Err(full) => (self.health_places.take(&name).ok()?, Some(full)),
-        };
-        Some(Seat { _place: place, crowded, _alive: alive.clone() })
     }
 
     /// A place near the engine, if there is one for another connection.
@@ -530,7 +501,8 @@ pub(super) fn answer(
     let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
     let trace = Trace::of(&request);
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
-    let answer = match refusal(app, connection, &request, &route) {
+    let crowded = || seats::refusal(connection, &route);
+    let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => refused(app.clone(), request, refusal),
         None => dispatch::answer(app.clone(), connection.clone(), request, route),
     };
@@ -543,26 +515,6 @@ pub(super) fn answer(
         trace.answered(&connection.peer_name, &mut response);
         response
     }
-}
-
-/// Why a request gets no further, whoever sends it.
-fn refusal(
-    app: &App,
-    connection: &Connection,
-    request: &Request,
-    route: &Result<Route, Misrouted>,
-) -> Option<Response> {
-    let is_probe = || route.as_ref().is_ok_and(Route::is_probe);
-    match connection.crowded.filter(|_| !is_probe()) {
-        Some(full) => Some(too_many_connections(full)),
-        None => app.web_origins.refusal(connection, request),
-    }
-}
-
-fn too_many_connections(full: Full) -> Response {
-    let whose = if full == Full::Client { "from this address " } else { "" };
-    let detail = format!("too many connections {whose}are open already: come back later");
-    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", &detail))
 }
 
 /// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
@@ -614,14 +566,5 @@ fn keep_alive(stream: &TcpStream) {
         .with_retries(3);
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
         tracing::debug!(%error, "TCP keep-alive could not be set");
-    }
-}
-
-/// Tells one connection too many to come back. At once: one that waited would take a descriptor from the log.
-fn turn_away(stream: &TcpStream) {
-    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
-        Content-Length: 0\r\n\r\n";
-    if let Err(error) = SockRef::from(stream).send(BUSY) {
-        tracing::debug!(%error, "a connection that was turned away was not told so");
     }
 }
