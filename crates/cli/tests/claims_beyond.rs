@@ -356,7 +356,9 @@ fn a_stop_answers_long_polls_and_exits_in_order() {
 
 /// A connection counts when it is first read. The one that asks for the metrics is another.
 fn has_read_headers(server: &Server) {
-    eventually("the connection is read", || server.get("/metrics").text().contains("\nleasehold_connections 2\n"));
+    eventually("the connection is read", || {
+        server.get("/metrics").text().contains("\nleasehold_connections 2\n")
+    });
 }
 
 #[test]
