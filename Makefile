@@ -17,20 +17,21 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench bench-peers cluster test-tools dss dss-header install deb image chaos soak cycles sim
+.PHONY: help test check fix bench bench-peers cluster test-tools test-upgrade dss dss-header install deb image chaos soak cycles sim
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: test-tools ## every test, installing what they need
 	$(CARGO) test --workspace --locked
 	$(CARGO) test --locked -p leasehold-lab --features planted --test sim --test planted
 
-check: ## formatting, lints and documentation, without a warning; changes nothing
+check: ## formatting, lints, documentation, licences and sources of crates, without a warning; changes nothing
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --locked -p leasehold-lab --features planted --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	scripts/deny
 
 fix: ## format, and let clippy mend what it can
 	$(CARGO) fmt --all
@@ -62,6 +63,17 @@ soak: ## an hour (MINUTES=60) of mixed load with faults; memory and descriptors 
 	$(CARGO) run --locked -p leasehold-lab --bin chaos -- --binary $(or $(CARGO_TARGET_DIR),target)/release/leasehold \
 	    --pace soak --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),60) --nodes $(NODES) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(FAKETIME),--faketime $(FAKETIME))
+
+# Release 0.1.0. What it wrote and says to its peers must stay readable for as long as it may be upgraded from.
+OLD_RELEASE = 1d90865
+OLD = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/upgrade
+test-upgrade: ## three nodes of release 0.1.0 are upgraded under load, one by one, and taken back (see docs/operations.md)
+	rm -rf $(OLD)/source && mkdir -p $(OLD)/source
+	git archive $(OLD_RELEASE) | tar -x -C $(OLD)/source
+	cd $(OLD)/source && CARGO_TARGET_DIR=$(OLD)/build $(CARGO) build --locked -p leasehold --bin leasehold
+	$(CARGO) build --locked -p leasehold --bin leasehold
+	$(CARGO) run --locked -p leasehold-lab --bin upgrade -- --old $(OLD)/build/debug/leasehold \
+	    --new $(or $(CARGO_TARGET_DIR),target)/debug/leasehold
 
 cycles: ## a million claims made and released on NODES=3; memory and descriptors must stay flat
 	$(CARGO) build --release --locked

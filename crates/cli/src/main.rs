@@ -46,6 +46,8 @@ enum Command {
     Bench(commands::bench::BenchArgs),
     /// Look at the nodes of a cluster, and change who belongs to it
     Cluster(commands::cluster::ClusterArgs),
+    /// Show what claims may take and what they take, and change byte budgets
+    Limits(commands::limits::LimitsArgs),
     /// Save the table of a running service as one file
     Backup(commands::backup::BackupArgs),
     /// Make a data directory out of a backup
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Keychain(args) => commands::keychain::run(&args),
         Command::Bench(args) => commands::bench::run(args).map(success),
         Command::Cluster(args) => commands::cluster::run(args).map(success),
+        Command::Limits(args) => commands::limits::run(args).map(success),
         Command::Backup(args) => commands::backup::backup(args).map(success),
         Command::Restore(args) => commands::backup::restore(&args).map(success),
         Command::Access(command) => commands::access::run(command).map(success),
@@ -114,5 +117,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     reason = "the one place where an error reaches the person who typed the command"
 )]
 fn report(error: &anyhow::Error) {
-    eprintln!("leasehold: {error:#}");
+    // A server's words may be in it.
+    eprintln!("leasehold: {}", commands::output::plain_lines(&format!("{error:#}")));
 }

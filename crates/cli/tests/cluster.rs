@@ -163,7 +163,9 @@ fn a_minority_grants_nothing_and_says_so() {
                 ("POST", "/v1/team/leases/cut-off", ""),
             ] {
                 let reply = cluster.ask(id, method, path, body).unwrap();
-                assert_eq!(reply.status, 503, "{method} {path} of node {id}: {reply:?}");
+                // What was sent to a leader without a majority before that was noticed may happen yet.
+                let unknown = reply.status == 504 && method == "POST" && path == "/v1/claims/";
+                assert!(unknown || reply.status == 503, "{method} {path} of node {id}: {reply:?}");
                 assert!(reply.header("retry-after").is_some(), "{reply:?}");
             }
             let stale = cluster.ask(id, "GET", "/v1/claims/?stale=true", "").unwrap();

@@ -139,11 +139,13 @@ fn a_backup_restores_into_an_empty_directory_and_nowhere_else() {
         assert!(succeeds(&["backup", "--addr", &url, &file]).contains("1 claims held"));
         held
     };
-    assert!(succeeds(&["restore", &file, "--data", &data]).contains("1 claims held"));
+    let said = succeeds(&["restore", &file, "--data", &data, "--keep-claims"]);
+    assert!(said.contains("1 claims are held") && said.contains("MAY HOLD THE SAME"), "{said}");
     assert!(fails(&["restore", &file, "--data", &data]).contains("empty directory"));
     let mut server = common::Server::start_in(Path::new(&data), &[]);
     let restored = server.get(&path_of(&held));
     assert_eq!((restored.status, &restored.json()["token"]), (200, &held["token"]));
+    assert_eq!(restored.json()["status"], "active");
     let next = server.post("/v1/claims/", "{\"resource\": \"new\", \"ttl\": 5}").json();
     assert!(next["token"].as_u64() > held["token"].as_u64(), "tokens go on: {next}");
     server.kill();

@@ -182,6 +182,23 @@ fn a_parent_that_is_killed_holds_nothing_though_its_pipe_lives_on() {
 }
 
 #[test]
+fn a_process_that_was_named_as_the_parent_takes_its_claims_along() {
+    let server = Server::start();
+    let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut keychain = Keychain::start(&server, &["--parent", &owner.id().to_string()]);
+    assert_eq!(keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r", "ttl": 600}))["ok"], true);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(keychain.exited().success());
+    assert_eq!(only(&server, "r")["status"], "aborted");
+    // It is dead by now; nothing could be held for it.
+    for parent in [owner.id().to_string(), "0".into(), "-1".into()] {
+        let arg = format!("--parent={parent}");
+        assert_eq!(Keychain::start(&server, &[&arg]).exited().code(), Some(1), "{arg}");
+    }
+}
+
+#[test]
 fn a_parent_that_does_not_read_is_not_waited_for() {
     let server = Server::start();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));

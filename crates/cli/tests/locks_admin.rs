@@ -187,14 +187,14 @@ fn a_file_of_users_guards_administration() {
     let dir = TempDir::new();
     let file = dir.path().join("users");
     std::fs::write(&file, "anna:secret\nbert:with:colons: and spaces \n").unwrap();
-    let server = Server::start_with(&["--admin-userpass-file", file.to_str().unwrap()]);
-    lock(&server, "foo");
     for (method, path) in [
         ("GET", "/resources"),
         ("GET", "/resources/foo"),
         ("DELETE", "/resources/foo"),
         ("DELETE", "/resources"),
     ] {
+        // A server for each: after ten wrong passwords an address has to wait.
+        let server = Server::start_with(&["--admin-userpass-file", file.to_str().unwrap()]);
         let reply = server.client().request(method, path, &[], b"");
         assert_eq!(reply.status, 401, "{method} {path}");
         assert!(reply.header("www-authenticate").unwrap().starts_with("Basic realm="));
@@ -204,6 +204,8 @@ fn a_file_of_users_guards_administration() {
             assert!(reply.header("www-authenticate").is_some());
         }
     }
+    let server = Server::start_with(&["--admin-userpass-file", file.to_str().unwrap()]);
+    lock(&server, "foo");
     for header in ["Basic", "Basic !!!", "Bearer YW5uYTpzZWNyZXQ=", "YW5uYTpzZWNyZXQ="] {
         let headers = [("Authorization", header)];
         assert_eq!(server.client().request("GET", "/resources", &headers, b"").status, 401, "{header}");

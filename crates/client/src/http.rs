@@ -18,6 +18,7 @@ use hyper::{Method, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
 
 use crate::address::Address;
 use crate::clock::BootInstant;
@@ -121,7 +122,9 @@ impl Http {
     pub fn new(options: &Options) -> Result<Self, Error> {
         let addresses = options.check()?;
         let authorization = options.key.as_ref().and_then(|key| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
+            // Overwritten when the last request that has it is gone.
+            let text = Zeroizing::new(format!("Bearer {key}").into_bytes());
+            let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text)).ok()?;
             value.set_sensitive(true);
             Some(value)
         });
@@ -294,11 +297,18 @@ impl Reply {
         Err(self.refusal())
     }
 
+    /// Whether what was asked certainly did not happen, though it was not refused for good.
+    pub(crate) fn is_certainly_undone(&self) -> bool {
+        wire::is_certainly_undone(self.status, &self.body)
+    }
+
     /// The refusal that it is.
     pub fn refusal(&self) -> Error {
         match (self.status, wire::status_in(&self.body)) {
             (400, Some(status)) => Error::Ended(status),
-            (status, _) if status >= 500 => Error::Unknown(format!("{status}: {}", wire::detail(&self.body))),
+            (status, _) if status >= 500 && !self.is_certainly_undone() => {
+                Error::Unknown(format!("{status}: {}", wire::detail(&self.body)))
+            }
             (status, _) => Error::Refused { status, detail: wire::detail(&self.body) },
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
+use zeroize::Zeroize as _;
 
 use crate::api::Api;
 use crate::claim::{Claim, Pending};
@@ -30,8 +31,10 @@ struct Inner {
 
 impl LockManager {
     /// Connects to nothing yet. Must be called within a tokio runtime, which has to live as long as the claims.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    pub fn new(mut options: Options) -> Result<Self, Error> {
         let http = Arc::new(Http::new(&options)?);
+        // From here on the key is needed there alone.
+        options.key.zeroize();
         let commands = driver::start(options.clone(), http.clone())?;
         Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key: AtomicU64::new(1) }) })
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use zeroize::Zeroizing;
 
 use crate::address::Address;
 use crate::error::Error;
@@ -200,6 +201,7 @@ pub fn split_urls(urls: &str) -> Vec<String> {
 pub fn read_key(path: &str) -> Result<String, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Error::Invalid(format!("the access key can't be read from {path}: {error}")))?;
+    let text = Zeroizing::new(text);
     Ok(text.lines().next().unwrap_or("").trim().to_string())
 }
 

@@ -96,6 +96,15 @@ pub fn detail(body: &[u8]) -> String {
     }
 }
 
+/// Whether the server itself says that what was asked certainly did not happen. A 503 of a proxy says nothing: some send it
+/// after the request has reached the server.
+pub(crate) fn is_certainly_undone(status: u16, body: &[u8]) -> bool {
+    let problem = serde_json::from_slice::<Value>(body).ok();
+    let kind = problem.as_ref().and_then(|problem| problem.get("type")?.as_str());
+    let kind = kind.and_then(|kind| kind.strip_prefix("urn:leasehold:problem:"));
+    matches!(status, 503 | 507) && kind.is_some_and(|kind| kind != "outcome-unknown")
+}
+
 /// The statuses that nothing follows.
 pub const FINAL: [&str; 5] = ["released", "withdrawn", "aborted", "revoked", "expired"];
 

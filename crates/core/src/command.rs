@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Budgets, Scope};
 use crate::limits;
 use crate::name::{ClaimId, Stamp};
+use crate::table::FIRST_TABLE_VERSION;
 
 /// One log entry: all commands that were waiting at one moment, under one stamp.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +87,41 @@ pub enum Command {
     Tick,
     /// Change the settings of the table.
     Configure(Settings),
+    // New commands come behind this line, and never between two others: their places are their numbers in the log.
+    /// Raise the table version: from here on its commands and rules hold. Needs the version that it names.
+    Upgrade {
+        /// The new one; a lower one than the table has changes nothing.
+        version: u32,
+    },
+    /// Change the byte budgets. Needs table version 2.
+    ConfigureBudgets(Budgets),
+    /// Override a byte budget, or take the override back. Needs table version 2.
+    SetBudget {
+        /// What it is for.
+        scope: Scope,
+        /// The budget; `None`: no override any more.
+        bytes: Option<u64>,
+    },
+    /// Stands where a leader without memory took out a command that would have made the table larger: the table refuses it, so
+    /// that the node that sent it is told. Needs table version 2.
+    Refuse,
+}
+
+impl Command {
+    /// Whether it may make the table larger. All others are taken also by a node without memory for more.
+    pub fn grows(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::LockAll { .. } | Self::Renew { data: Some(_), .. })
+    }
+
+    /// The table version from which on this command may stand in the log. A node that does not know that version can't
+    /// read the command.
+    pub fn table_version(&self) -> u32 {
+        match self {
+            Self::Upgrade { version } => (*version).max(2),
+            Self::ConfigureBudgets(_) | Self::SetBudget { .. } | Self::Refuse => 2,
+            _ => FIRST_TABLE_VERSION,
+        }
+    }
 }
 
 /// A request to hold a resource.
@@ -257,6 +294,10 @@ impl fmt::Display for Command {
             Self::Settle { resources } => write!(f, "settle {} resources", resources.len()),
             Self::Tick => f.write_str("tick"),
             Self::Configure(_) => f.write_str("configure"),
+            Self::Upgrade { version } => write!(f, "upgrade to table version {version}"),
+            Self::ConfigureBudgets(_) => f.write_str("configure budgets"),
+            Self::SetBudget { scope, .. } => write!(f, "set the budget of {scope}"),
+            Self::Refuse => f.write_str("refuse"),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! assert!(matches!(&applied.outcomes[0], Outcome::Granted(view) if view.claim.token == 1));
 //! ```
 
+mod budget;
 mod command;
 mod event;
 pub mod limits;
@@ -22,6 +23,7 @@ mod name;
 mod outcome;
 pub mod table;
 
+pub use budget::{Budgets, Scope, Used, counted_bytes};
 pub use command::{
     Batch, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings, Target,
 };

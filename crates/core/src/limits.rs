@@ -47,3 +47,26 @@ pub const CLAIMS_PER_GROUP_MAX_DEFAULT: u64 = CLAIMS_MAX_DEFAULT;
 
 /// Default for [`crate::Settings::claims_max`]: held and waiting claims in the table, about 2.5 GB of memory.
 pub const CLAIMS_MAX_DEFAULT: u64 = 10_000_000;
+
+/// Bytes of each claim that no budget counts: names and data of most. What those take is bounded by their number
+/// ([`CLAIMS_MAX_DEFAULT`], [`FINISHED_MAX_DEFAULT`]), and a million of them of one owner stay possible.
+pub const BYTES_FREE: usize = 256;
+
+/// What an idempotency key counts for: itself, its place in the index, and the allocations that hold it.
+pub const KEY_BYTES: usize = 180;
+
+/// Default for [`crate::Budgets::total`]. With the claims themselves, a copy while a snapshot is taken over, and the log's cache it
+/// fits a machine of 2 GiB. Part of table version 2: another default needs another version.
+pub const BYTES_MAX_DEFAULT: u64 = 512 << 20;
+
+/// Default for [`crate::Budgets::per_namespace`]: no namespace alone fills the table.
+pub const BYTES_PER_NAMESPACE_MAX_DEFAULT: u64 = 256 << 20;
+
+/// Default for [`crate::Budgets::per_owner`]: a thousand claims with the largest data there is.
+pub const BYTES_PER_OWNER_MAX_DEFAULT: u64 = 64 << 20;
+
+/// Default for [`crate::Budgets::finished`].
+pub const FINISHED_BYTES_MAX_DEFAULT: u64 = 64 << 20;
+
+/// Overrides of budgets by prefix: each stands in every snapshot, and is looked for with each large claim.
+pub const BUDGET_OVERRIDES_MAX: usize = 1000;

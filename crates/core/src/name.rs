@@ -36,13 +36,6 @@ impl ClaimId {
         }
         text
     }
-
-    /// A hash for look-ups: ids are random, so any four of their bytes are one.
-    pub(crate) fn hash(self) -> u32 {
-        let mut low = [0; 4];
-        low.copy_from_slice(&self.0[12..]);
-        u32::from_be_bytes(low)
-    }
 }
 
 impl fmt::Display for ClaimId {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Used;
 use crate::name::ClaimId;
 use crate::table::Claim;
 
@@ -90,6 +91,18 @@ pub enum Rejection {
     NamespaceFull(u64),
     /// 13: the table has too many claims.
     TableFull(u64),
+    /// 14: the owner's claims take too many bytes.
+    OwnerBytes(Used),
+    /// 15: the namespace's claims take too many bytes.
+    NamespaceBytes(Used),
+    /// 16: all claims together take too many bytes.
+    TableBytes(Used),
+    /// 17: the command needs this table version.
+    TooEarly(u32),
+    /// 18: there are too many overrides of budgets.
+    OverridesFull(u64),
+    /// 19: the leader has no memory for a larger table.
+    NoMemory,
 }
 
 impl Rejection {
@@ -109,6 +122,12 @@ impl Rejection {
             Self::OwnerFull(_) => 11,
             Self::NamespaceFull(_) => 12,
             Self::TableFull(_) => 13,
+            Self::OwnerBytes(_) => 14,
+            Self::NamespaceBytes(_) => 15,
+            Self::TableBytes(_) => 16,
+            Self::TooEarly(_) => 17,
+            Self::OverridesFull(_) => 18,
+            Self::NoMemory => 19,
         }
     }
 }
@@ -162,6 +181,29 @@ impl fmt::Display for Rejection {
             Self::OwnerFull(max) => write!(f, "the owner has too many claims ({max})"),
             Self::NamespaceFull(max) => write!(f, "the namespace has too many claims ({max})"),
             Self::TableFull(max) => write!(f, "the table has too many claims ({max})"),
+            Self::OwnerBytes(used) => {
+                write!(
+                    f,
+                    "no room in the byte budget of this owner: {used} (--bytes-per-owner-max, or `leasehold limits`)"
+                )
+            }
+            Self::NamespaceBytes(used) => {
+                write!(
+                    f,
+                    "no room in the byte budget of this namespace: {used} (--bytes-per-namespace-max, or `leasehold limits`)"
+                )
+            }
+            Self::TableBytes(used) => {
+                write!(
+                    f,
+                    "no room in the byte budget of all claims: {used} (--bytes-max, or `leasehold limits`)"
+                )
+            }
+            Self::TooEarly(version) => write!(f, "this needs table version {version}"),
+            Self::OverridesFull(max) => write!(f, "there are too many overrides of budgets ({max})"),
+            Self::NoMemory => {
+                f.write_str("the leader's memory is full: only what makes the table no larger is taken")
+            }
         }
     }
 }

@@ -216,7 +216,7 @@ impl Process {
     /// Sends a call until its answer is known.
     fn call(&self, kind: Kind, verb: Verb, mut body: Body<'_>, deadline: Instant) -> Result<Answer, Errno> {
         let path = format!("/v1/dss/{}/{}", kind.as_str(), verb.as_str());
-        let asked = body.ids.map(<[&str]>::len);
+        let asked = body.ids;
         let mut tries = Tries { changes: body.call.is_some(), ..Tries::default() };
         loop {
             let bytes = serde_json::to_vec(&body).map_err(|_| Errno(libc::ENOMEM))?;

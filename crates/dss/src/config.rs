@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use crate::Errno;
 
 /// Where a server listens unless told otherwise.
@@ -42,7 +44,7 @@ pub(crate) struct Config {
     /// Host without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Zeroizing<String>>,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) ttl: Option<Duration>,
@@ -75,9 +77,8 @@ impl Options {
                 (None, None) => None,
             },
         };
-        if key
-            .as_deref()
-            .is_some_and(|key| key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()))
+        let key = key.map(Zeroizing::new);
+        if key.as_ref().is_some_and(|key| key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             return Err(Errno(libc::EINVAL));
         }
@@ -104,7 +105,7 @@ fn duration(seconds: f64) -> Option<Duration> {
 }
 
 fn read_key(path: &str) -> Result<String, Errno> {
-    let text = std::fs::read_to_string(path).map_err(|error| Errno::of(&error))?;
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| Errno::of(&error))?);
     Ok(text.lines().next().unwrap_or("").trim().to_string())
 }
 
@@ -161,11 +162,13 @@ mod tests {
         let env =
             [("LEASEHOLD_ADDR", "http://locks:99/"), ("LEASEHOLD_KEY", "k1"), ("LEASEHOLD_TIMEOUT", "2.5")];
         let config = check(Options::default(), &env).unwrap();
-        assert_eq!((&*config.authority, config.port, config.key.as_deref()), ("locks:99", 99, Some("k1")));
+        let key = config.key.as_ref().map(|key| key.as_str());
+        assert_eq!((&*config.authority, config.port, key), ("locks:99", 99, Some("k1")));
         assert_eq!(config.timeout, Duration::from_millis(2500));
         let given = Options { url: Some("[::1]:7".into()), key: Some("k2".into()), ..Options::default() };
         let config = check(given, &env).unwrap();
-        assert_eq!((&*config.host, config.port, config.key.as_deref()), ("::1", 7, Some("k2")));
+        let key = config.key.as_ref().map(|key| key.as_str());
+        assert_eq!((&*config.host, config.port, key), ("::1", 7, Some("k2")));
     }
 
     #[test]

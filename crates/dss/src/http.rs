@@ -8,11 +8,17 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use zeroize::Zeroizing;
+
 use crate::Errno;
 use crate::config::Config;
 
-/// Longest response head.
+/// Longest response head; also the most bytes of trailers, and of chunk extensions, of one response.
 const HEAD_LEN_MAX: usize = 64 << 10;
+/// Most interim responses (1xx) before the answer.
+const INTERIM_MAX: usize = 8;
+/// Consumed bytes that are kept in the buffer before it is moved.
+const CONSUMED_MAX: usize = 64 << 10;
 /// Longest response body: 20,000 locks with the longest ids and hostnames.
 const BODY_LEN_MAX: usize = 128 << 20;
 /// An idle connection is looked at before it is used again after this long.
@@ -84,7 +90,8 @@ impl Connection {
         deadline: Instant,
     ) -> Result<(Reply, Option<Self>), Failure> {
         let head = head(config, path, body.len());
-        let mut request = Vec::new();
+        // It has the access key.
+        let mut request = Zeroizing::new(Vec::new());
         let room = request.try_reserve_exact(head.len() + body.len());
         room.map_err(|_| Failure { errno: Errno(libc::ENOMEM), sent: false })?;
         request.extend_from_slice(head.as_bytes());
@@ -111,13 +118,17 @@ impl Connection {
 
     fn read_reply(&mut self, deadline: Instant) -> Result<(Reply, bool), Errno> {
         let mut input = Input { stream: &self.stream, buffer: Vec::new(), start: 0, deadline };
-        let head = loop {
-            let head = Head::parse(&input.head()?).ok_or(Errno(libc::EPROTO))?;
-            // 100 Continue and its like are followed by the answer.
+        let mut head = Head::parse(&input.head()?).ok_or(Errno(libc::EPROTO))?;
+        // 100 Continue and its like are followed by the answer.
+        for _ in 0..INTERIM_MAX {
             if head.status >= 200 {
-                break head;
+                break;
             }
-        };
+            head = Head::parse(&input.head()?).ok_or(Errno(libc::EPROTO))?;
+        }
+        if head.status < 200 {
+            return Err(Errno(libc::EPROTO));
+        }
         let body = match head.length {
             Length::Known(len) => input.take(len)?,
             Length::Chunked => input.chunks()?,
@@ -128,17 +139,18 @@ impl Connection {
     }
 }
 
-fn head(config: &Config, path: &str, body_len: usize) -> String {
+fn head(config: &Config, path: &str, body_len: usize) -> Zeroizing<String> {
     let authorization = match &config.key {
-        Some(key) => format!("Authorization: Bearer {key}\r\n"),
-        None => String::new(),
+        Some(key) => Zeroizing::new(format!("Authorization: Bearer {}\r\n", key.as_str())),
+        None => Zeroizing::default(),
     };
-    format!(
+    let authorization = authorization.as_str();
+    Zeroizing::new(format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: leasehold-dss/{}\r\n{authorization}\
          Content-Type: application/json\r\nContent-Length: {body_len}\r\n\r\n",
         config.authority,
         env!("CARGO_PKG_VERSION")
-    )
+    ))
 }
 
 fn addresses(config: &Config) -> Result<Vec<SocketAddr>, Errno> {
@@ -155,6 +167,12 @@ fn addresses(config: &Config) -> Result<Vec<SocketAddr>, Errno> {
 fn left(deadline: Instant) -> Result<Duration, Errno> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(Errno(libc::ETIMEDOUT)) } else { Ok(left) }
+}
+
+/// A number of digits alone: no sign, no space.
+fn number(digits: &str, radix: u32) -> Option<usize> {
+    let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    plain.then(|| usize::from_str_radix(digits, radix).ok()).flatten()
 }
 
 /// How long a response's body is.
@@ -189,7 +207,7 @@ impl Head {
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             let value = value.trim();
             if name.eq_ignore_ascii_case("content-length") && !matches!(head.length, Length::Chunked) {
-                head.length = Length::Known(value.parse().ok()?);
+                head.length = Length::Known(number(value, 10)?);
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 head.length =
                     if value.eq_ignore_ascii_case("chunked") { Length::Chunked } else { return None };
@@ -214,8 +232,12 @@ impl Input<'_> {
         self.start == self.buffer.len()
     }
 
-    /// Reads some more; `false` at the end.
+    /// Reads some more; `false` at the end. What was consumed makes room: places in the buffer are not kept.
     fn fill(&mut self) -> Result<bool, Errno> {
+        if self.start >= CONSUMED_MAX {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
         let mut piece = [0; 16 << 10];
         loop {
             let timeout = self.stream.set_read_timeout(Some(left(self.deadline)?));
@@ -235,19 +257,20 @@ impl Input<'_> {
 
     /// Everything up to and without `end`.
     fn until(&mut self, end: &[u8], max: usize) -> Result<Vec<u8>, Errno> {
-        let mut looked = self.start;
+        // Counted from `start`.
+        let mut looked = 0;
         loop {
-            let found = self.buffer[looked..].windows(end.len()).position(|window| window == end);
-            if let Some(place) = found {
-                let stop = looked + place;
-                let bytes = self.buffer[self.start..stop].to_vec();
-                self.start = stop + end.len();
+            let come = &self.buffer[self.start..];
+            let found = come[looked..].windows(end.len()).position(|window| window == end);
+            if let Some(place) = found.filter(|place| looked + place <= max) {
+                let bytes = come[..looked + place].to_vec();
+                self.start += looked + place + end.len();
                 return Ok(bytes);
             }
-            looked = self.buffer.len().saturating_sub(end.len() - 1).max(self.start);
-            if self.buffer.len() - self.start > max {
+            if found.is_some() || come.len() > max + end.len() {
                 return Err(Errno(libc::EPROTO));
             }
+            looked = come.len().saturating_sub(end.len() - 1);
             if !self.fill()? {
                 return Err(Errno(libc::ECONNRESET));
             }
@@ -276,22 +299,35 @@ impl Input<'_> {
 
     fn chunks(&mut self) -> Result<Vec<u8>, Errno> {
         let mut body = Vec::new();
+        // What a server may send beside the body.
+        let mut budget = HEAD_LEN_MAX;
         loop {
-            let line = self.until(b"\r\n", HEAD_LEN_MAX)?;
+            let line = self.until(b"\r\n", budget)?;
             let line = std::str::from_utf8(&line).map_err(|_| Errno(libc::EPROTO))?;
-            let digits = line.split(';').next().unwrap_or("").trim();
-            let len = usize::from_str_radix(digits, 16).map_err(|_| Errno(libc::EPROTO))?;
+            let (digits, extension) = line.split_once(';').unwrap_or((line, ""));
+            budget -= extension.len();
+            let len = number(digits.trim_matches([' ', '\t']), 16).ok_or(Errno(libc::EPROTO))?;
             if len == 0 {
-                // Trailers, up to an empty line.
-                while !self.until(b"\r\n", HEAD_LEN_MAX)?.is_empty() {}
-                return Ok(body);
+                return self.trailers(budget).map(|()| body);
             }
             if len > BODY_LEN_MAX - body.len() {
                 return Err(Errno(libc::EPROTO));
             }
             body.try_reserve(len).map_err(|_| Errno(libc::ENOMEM))?;
             body.extend_from_slice(&self.take(len)?);
-            self.until(b"\r\n", 2)?;
+            if !self.until(b"\r\n", 0)?.is_empty() {
+                return Err(Errno(libc::EPROTO));
+            }
+        }
+    }
+
+    /// Passes over trailers, up to an empty line.
+    fn trailers(&mut self, mut budget: usize) -> Result<(), Errno> {
+        loop {
+            match self.until(b"\r\n", budget)?.len() {
+                0 => return Ok(()),
+                len => budget -= len,
+            }
         }
     }
 
@@ -313,7 +349,8 @@ mod tests {
     use crate::config::Options;
 
     /// What the client makes of these bytes as a response.
-    fn read(response: &'static [u8]) -> Result<(u16, String, bool), Errno> {
+    fn read(response: &[u8]) -> Result<(u16, String, bool), Errno> {
+        let response = response.to_vec();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = listener.local_addr().unwrap().to_string();
         let config = Options { url: Some(url), ..Options::default() }.check().unwrap();
@@ -325,8 +362,12 @@ mod tests {
                 let len = stream.read(&mut piece).unwrap();
                 request.extend_from_slice(&piece[..len]);
             }
-            for byte in response.chunks(3) {
-                stream.write_all(byte).unwrap();
+            let (small, rest) = response.split_at(response.len().min(1000));
+            for bytes in small.chunks(3).chain(rest.chunks(10_000)) {
+                // A client that has seen enough hangs up.
+                if stream.write_all(bytes).is_err() {
+                    return;
+                }
             }
         });
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -361,8 +402,28 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello!\r\n0\r\n\r\n",
         ] {
             assert_eq!(read(odd), Err(Errno(libc::EPROTO)), "{}", String::from_utf8_lossy(odd));
         }
+    }
+
+    #[test]
+    fn a_server_that_never_comes_to_the_point_is_a_protocol_error() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let trailers = format!("{chunked}0\r\n{}\r\n", "T: xxxxxxxxxxxxxxxx\r\n".repeat(10_000));
+        let extensions =
+            format!("{chunked}{}0\r\n\r\n", format!("1;{}\r\nx\r\n", "e".repeat(500)).repeat(1000));
+        let one_extension = format!("{chunked}1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(1 << 20));
+        for endless in [interim + ok, trailers, extensions, one_extension] {
+            assert_eq!(read(endless.as_bytes()), Err(Errno(libc::EPROTO)), "{}", &endless[..100]);
+        }
+        // Many small chunks are a body like any other, and what was read of them is not kept.
+        let many = format!("{chunked}{}0\r\n\r\n", "1\r\nx\r\n".repeat(100_000));
+        assert_eq!(read(many.as_bytes()).map(|(_, body, _)| body.len()), Ok(100_000));
     }
 }

@@ -131,18 +131,24 @@ fn errno<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Err
 }
 
 impl Answer {
-    /// Reads a response that settles the call. `asked`: how many ids were.
-    pub(crate) fn read(reply: &Reply, asked: Option<usize>) -> Result<Self, Errno> {
+    /// Whether it is about these ids and no others, and its error is the first of theirs.
+    fn is_about(&self, asked: &[&str]) -> bool {
+        let first = self.locks.iter().find_map(|lock| lock.errno);
+        self.errno == first && self.locks.iter().map(|lock| &*lock.id).eq(asked.iter().copied())
+    }
+
+    /// Reads a response that settles the call. `asked`: the ids, in the order in which the answer must have them.
+    pub(crate) fn read(reply: &Reply, asked: Option<&[&str]>) -> Result<Self, Errno> {
         let answer: Option<Self> = serde_json::from_slice(&reply.body).ok();
-        let whole = |answer: &Self| asked.is_none_or(|asked| answer.locks.len() == asked);
+        let whole = |answer: &Self| asked.is_none_or(|asked| answer.is_about(asked));
         match (answer, reply.status) {
-            (Some(answer), 200 | 403 | 404 | 409) if whole(&answer) => Ok(answer),
+            (Some(answer), 200) if answer.errno.is_none() && whole(&answer) => Ok(answer),
+            (Some(answer), 403 | 404 | 409) if answer.errno.is_some() && whole(&answer) => Ok(answer),
             // A call that makes no sense as a whole has no locks.
-            (Some(answer), 400) if answer.locks.is_empty() || whole(&answer) => match answer.locks.is_empty()
-            {
-                true => Err(Errno(libc::EINVAL)),
-                false => Ok(answer),
-            },
+            (Some(answer), 400) if answer.errno.is_some() && answer.locks.is_empty() => {
+                Err(Errno(libc::EINVAL))
+            }
+            (Some(answer), 400) if answer.errno.is_some() && whole(&answer) => Ok(answer),
             // Not about locks: who asks, and how much.
             (None, 401 | 403) => Err(Errno(libc::EPERM)),
             (None, 413) => Err(Errno(libc::E2BIG)),
@@ -227,12 +233,31 @@ mod tests {
     #[test]
     fn only_an_answer_is_taken_for_one() {
         let read = |status, body: &str| {
-            let answer = Answer::read(&Reply { status, body: body.into() }, Some(1));
+            let answer = Answer::read(&Reply { status, body: body.into() }, Some(&["a"]));
             answer.map(|answer| answer.errno.map_or(0, |errno| errno.0)).map_err(|errno| errno.0)
         };
-        let one = r#"[{"id": "a", "errno": null, "hostname": null, "owner": null, "timestamp": null}]"#;
+        let lock = |id: &str, errno: &str| {
+            format!(
+                r#"[{{"id": "{id}", "errno": {errno}, "hostname": null, "owner": null, "timestamp": null}}]"#
+            )
+        };
+        let (one, none) = (lock("a", "null"), lock("a", r#""ENOLCK""#));
         assert_eq!(read(200, &format!(r#"{{"errno": null, "locks": {one}}}"#)), Ok(0));
-        assert_eq!(read(404, &format!(r#"{{"errno": "ENOLCK", "locks": {one}}}"#)), Ok(libc::ENOLCK));
+        assert_eq!(read(404, &format!(r#"{{"errno": "ENOLCK", "locks": {none}}}"#)), Ok(libc::ENOLCK));
+        // About another lock; a refusal that is none; a success that is none; two minds about one lock.
+        for (status, errno, locks) in [
+            (200, "null", &lock("b", "null")),
+            (409, "null", &one),
+            (403, "null", &one),
+            (404, "null", &one),
+            (400, "null", &one),
+            (200, r#""ENOLCK""#, &none),
+            (200, "null", &none),
+            (409, r#""EEXIST""#, &one),
+        ] {
+            let body = format!(r#"{{"errno": {errno}, "locks": {locks}}}"#);
+            assert_eq!(read(status, &body), Err(libc::EPROTO), "{status} {body}");
+        }
         assert_eq!(read(200, r#"{"errno": null, "locks": []}"#), Err(libc::EPROTO));
         assert_eq!(read(400, r#"{"errno": "EINVAL", "locks": [], "message": "m"}"#), Err(libc::EINVAL));
         assert_eq!(read(404, "<html>no such page</html>"), Err(libc::EPROTO));

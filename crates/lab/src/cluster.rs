@@ -178,6 +178,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// Nodes that are started from now on run this binary.
+    pub fn use_binary(&mut self, binary: &Path) {
+        self.binary = binary.into();
+    }
+
+    /// Nodes that are started from now on have these flags instead of the first ones.
+    pub fn use_args(&mut self, args: &[&str]) {
+        self.args = args.iter().map(ToString::to_string).collect();
+    }
+
     fn node_mut(&mut self, id: u64) -> anyhow::Result<&mut Node> {
         self.nodes.get_mut(&id).with_context(|| format!("there is no node {id}"))
     }

@@ -5,6 +5,7 @@
 //! - [`port`]     ports that stay a node's own while it is down
 //! - [`small_disk`] a disk that can be filled
 //! - [`workload`] clients that claim, hold and release while faults happen, and write down what they were told
+//! - [`upgrade`]  a cluster whose nodes change from one release to another under load (`make test-upgrade`)
 //! - [`http`]     a client that says whether a request failed, or whether nobody knows
 //! - [`chaos`]    random faults on a cluster of real processes, under clients of all dialects (`make chaos`)
 //! - [`history`]  what clients asked and were told, and when
@@ -31,4 +32,5 @@ pub mod register;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod small_disk;
+pub mod upgrade;
 pub mod workload;

@@ -1,11 +1,13 @@
 //! A TCP proxy in front of one node's peer port: whoever calls that node passes here, and can be kept from it.
 //!
 //! In:    connections of the other nodes; each says its number in its first bytes. Out: the same bytes, later or never.
-//! Never: breaks a connection to cut a link: bytes just stop, as they do on a network that is down.
+//! Never: breaks a connection to cut a link: bytes just stop, as they do on a network that is down. Connections break
+//!        only where a node is told to refuse its callers ([`Network::refuse`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -23,12 +25,42 @@ pub struct Passage {
     pub delay: Duration,
 }
 
-type Passages = HashMap<(u64, u64), Passage>;
+/// What happens to all links.
+#[derive(Debug, Default)]
+struct Links {
+    /// By (from, to).
+    passages: HashMap<(u64, u64), Passage>,
+    /// By (called, caller): the answers to this caller's questions stop. Its own calls go on to be answered.
+    muted: HashSet<(u64, u64)>,
+    /// Nodes whose peer port refuses connections.
+    refusing: HashSet<u64>,
+    /// How often each node was called.
+    calls: HashMap<u64, u64>,
+    /// Whether a connection with bytes on their way when its link was cut stays silent after the link has healed. TCP
+    /// waits longer and longer before it sends again: after a long cut, that looks like for ever.
+    stuck: bool,
+}
 
-/// Every passage of a cluster, by (from, to).
+impl Links {
+    fn is_cut(&self, way: Way) -> bool {
+        let cut = self.passages.get(&(way.from, way.to)).is_some_and(|passage| passage.cut);
+        cut || (way.to == way.caller && self.muted.contains(&(way.from, way.to)))
+    }
+}
+
+/// One direction of one connection.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    from: u64,
+    to: u64,
+    /// Which of the two opened the connection.
+    caller: u64,
+}
+
+/// Every link of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
-    shared: Arc<(Mutex<Passages>, Condvar)>,
+    shared: Arc<(Mutex<Links>, Condvar)>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -38,27 +70,74 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Network {
     /// Changes the passage of bytes from one node to another. The way back is another passage.
     pub fn set(&self, from: u64, to: u64, passage: Passage) {
-        locked(&self.shared.0).insert((from, to), passage);
-        self.shared.1.notify_all();
+        self.change(|links| links.passages.insert((from, to), passage));
+    }
+
+    /// The answers of `called` on connections that `caller` opened stop.
+    pub fn mute(&self, called: u64, caller: u64) {
+        self.change(|links| links.muted.insert((called, caller)));
+    }
+
+    /// They come again.
+    pub fn unmute(&self, called: u64, caller: u64) {
+        self.change(|links| links.muted.remove(&(called, caller)));
+    }
+
+    /// Connections to this node break, and new ones are closed at once.
+    pub fn refuse(&self, node: u64) {
+        self.change(|links| links.refusing.insert(node));
+    }
+
+    /// It takes connections again.
+    pub fn accept(&self, node: u64) {
+        self.change(|links| links.refusing.remove(&node));
+    }
+
+    /// From now on a connection with bytes on their way when its link was cut stays silent for ever.
+    pub fn cuts_last(&self) {
+        self.change(|links| links.stuck = true);
     }
 
     /// Everything passes again, at once.
     pub fn heal(&self) {
-        locked(&self.shared.0).clear();
+        self.change(|links| {
+            links.passages.clear();
+            links.muted.clear();
+            links.refusing.clear();
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Links) -> T) {
+        change(&mut locked(&self.shared.0));
         self.shared.1.notify_all();
     }
 
-    fn passage(&self, from: u64, to: u64) -> Passage {
-        locked(&self.shared.0).get(&(from, to)).copied().unwrap_or_default()
+    fn delay(&self, from: u64, to: u64) -> Duration {
+        locked(&self.shared.0).passages.get(&(from, to)).map_or(Duration::ZERO, |passage| passage.delay)
     }
 
-    /// Waits while the passage is cut.
-    fn pass(&self, from: u64, to: u64) {
-        let mut passages = locked(&self.shared.0);
-        while passages.get(&(from, to)).is_some_and(|passage| passage.cut) {
-            let waited = self.shared.1.wait_timeout(passages, Duration::from_millis(200));
-            passages = waited.unwrap_or_else(PoisonError::into_inner).0;
+    /// How often a node was called so far, refused or not.
+    pub fn calls(&self, node: u64) -> u64 {
+        locked(&self.shared.0).calls.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Counts a call. Says whether the node refuses it.
+    fn refuses(&self, node: u64) -> bool {
+        let mut links = locked(&self.shared.0);
+        *links.calls.entry(node).or_default() += 1;
+        links.refusing.contains(&node)
+    }
+
+    /// Waits while the way is cut. Says whether the connection is of use after that.
+    fn pass(&self, way: Way) -> bool {
+        let mut links = locked(&self.shared.0);
+        let mut waited = false;
+        while links.is_cut(way) {
+            waited = true;
+            let woken = self.shared.1.wait_timeout(links, Duration::from_millis(200));
+            links = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        !(waited && links.stuck)
     }
 }
 
@@ -78,33 +157,72 @@ pub fn start(network: &Network, node: u64, target: SocketAddr) -> io::Result<Soc
 
 /// One connection, until either end is gone.
 fn serve(network: &Network, node: u64, target: SocketAddr, mut caller: TcpStream) -> Option<()> {
+    if network.refuses(node) {
+        return None;
+    }
     let mut first = [0; NODE_AT + 1];
     caller.read_exact(&mut first).ok()?;
     let from = u64::from(first[NODE_AT]);
-    network.pass(from, node);
+    let (there, back) = (Way { from, to: node, caller: from }, Way { from: node, to: from, caller: from });
+    if !network.pass(there) {
+        swallow(caller);
+        return None;
+    }
     let mut called = TcpStream::connect(target).ok()?;
     caller.set_nodelay(true).ok();
     called.set_nodelay(true).ok();
-    let delay = network.passage(from, node).delay;
-    thread::sleep(delay);
+    thread::sleep(network.delay(from, node));
     called.write_all(&first).ok()?;
     let (caller_in, called_out) = (caller.try_clone().ok()?, called.try_clone().ok()?);
-    let there = network.clone();
-    let there = thread::spawn(move || carry(&there, (from, node), caller_in, called_out));
-    carry(network, (node, from), called, caller);
-    there.join().ok()
+    let breaker = Breaker::watch(network, node, [caller.try_clone().ok()?, called.try_clone().ok()?]);
+    let outward = network.clone();
+    let outward = thread::spawn(move || carry(&outward, there, caller_in, called_out));
+    carry(network, back, called, caller);
+    breaker.over.store(true, Ordering::Release);
+    outward.join().ok()
+}
+
+/// Reads and forgets until the other end is gone.
+fn swallow(mut input: TcpStream) {
+    let mut buffer = vec![0; 64 << 10];
+    while input.read(&mut buffer).is_ok_and(|len| len > 0) {}
+}
+
+/// Breaks a connection when its node begins to refuse.
+struct Breaker {
+    over: Arc<AtomicBool>,
+}
+
+impl Breaker {
+    fn watch(network: &Network, node: u64, ends: [TcpStream; 2]) -> Self {
+        let over: Arc<AtomicBool> = Arc::default();
+        let (network, ended) = (network.clone(), over.clone());
+        thread::spawn(move || {
+            let mut links = locked(&network.shared.0);
+            while !ended.load(Ordering::Acquire) {
+                if links.refusing.contains(&node) {
+                    ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+                    return;
+                }
+                let woken = network.shared.1.wait_timeout(links, Duration::from_millis(200));
+                links = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        });
+        Self { over }
+    }
 }
 
 /// Bytes of one direction. They are read as they come and written when they are due.
-fn carry(network: &Network, (from, to): (u64, u64), mut input: TcpStream, mut output: TcpStream) {
+fn carry(network: &Network, way: Way, mut input: TcpStream, mut output: TcpStream) {
     let (chunks, due): (_, Receiver<(Instant, Vec<u8>)>) = sync_channel(1024);
     let writer_network = network.clone();
     let mut closing = output.try_clone().ok();
     let writer = thread::spawn(move || {
+        let mut silent = false;
         for (at, bytes) in due {
             thread::sleep(at.saturating_duration_since(Instant::now()));
-            writer_network.pass(from, to);
-            if output.write_all(&bytes).is_err() {
+            silent = silent || !writer_network.pass(way);
+            if !silent && output.write_all(&bytes).is_err() {
                 return;
             }
         }
@@ -114,7 +232,7 @@ fn carry(network: &Network, (from, to): (u64, u64), mut input: TcpStream, mut ou
         match input.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(len) => {
-                let at = Instant::now() + network.passage(from, to).delay;
+                let at = Instant::now() + network.delay(way.from, way.to);
                 if chunks.send((at, buffer[..len].to_vec())).is_err() {
                     break;
                 }

@@ -15,6 +15,9 @@ use serde_json::Value;
 
 use crate::http::{Reply, request, request_with};
 
+/// How long a client tries to have one request answered, at one node after the other.
+const REQUEST_MAX: Duration = Duration::from_secs(120);
+
 /// A claim that was granted and released, as its client saw it.
 #[derive(Debug, Clone)]
 pub struct Hold {
@@ -36,7 +39,7 @@ pub struct Workload {
     clients: Vec<JoinHandle<Vec<Hold>>>,
     /// How many holds were acknowledged so far.
     pub done: Arc<AtomicU64>,
-    /// Answers that should not have been: a 4xx, or a 5xx other than "no leader now".
+    /// Answers that should not have been: a 4xx, or a 5xx other than "not now" and "unknown"; and requests that no node answered.
     pub odd: Arc<std::sync::Mutex<Vec<String>>>,
 }
 
@@ -153,22 +156,24 @@ impl Client {
         good: &[u16],
     ) -> Option<Reply> {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(120) {
+        while start.elapsed() < REQUEST_MAX {
             let node = self.nodes[self.place];
             match request_with(node, method, path, headers, body, Duration::from_secs(5)) {
                 Ok(reply) if good.contains(&reply.status) => return Some(reply),
-                Ok(reply) if reply.status == 503 => {}
-                Ok(reply) => {
-                    let line = format!("{method} {path}: {} {}", reply.status, reply.body);
-                    self.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
-                }
+                Ok(reply) if matches!(reply.status, 503 | 504) => {}
+                Ok(reply) => self.note_odd(format!("{method} {path}: {} {}", reply.status, reply.body)),
                 Err(_) => {}
             }
             // As a sensible client does: stay with a node that answers, and leave one that does not.
             self.place = (self.place + 1) % self.nodes.len();
             thread::sleep(Duration::from_millis(20));
         }
+        self.note_odd(format!("{method} {path}: no answer in {REQUEST_MAX:?}"));
         None
+    }
+
+    fn note_odd(&self, line: String) {
+        self.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
     }
 
     fn roll(&mut self, sides: u64) -> u64 {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::{Settings, limits};
+use leasehold_core::{Budgets, Settings, limits};
 use serde::Deserialize;
 
 pub use self::cluster::ClusterOptions;
@@ -57,6 +57,16 @@ pub struct Options {
     pub claims_per_namespace_max: Option<u64>,
     /// Held and waiting claims in all.
     pub claims_max: Option<u64>,
+    /// Bytes of one owner's held and waiting claims.
+    pub bytes_per_owner_max: Option<u64>,
+    /// Bytes of one namespace's held and waiting claims.
+    pub bytes_per_namespace_max: Option<u64>,
+    /// Bytes of all held and waiting claims.
+    pub bytes_max: Option<u64>,
+    /// Bytes of finished claims.
+    pub finished_bytes_max: Option<u64>,
+    /// Mebibytes of memory with which the node takes nothing that makes the table larger.
+    pub memory_max_mib: Option<u64>,
     /// Connections at a time.
     pub connections_max: Option<usize>,
     /// Mebibytes of log after which a snapshot is taken.
@@ -102,6 +112,10 @@ pub struct Config {
     pub admin: AdminAccess,
     /// What travels in the log.
     pub settings: Settings,
+    /// The same, from table version 2 on.
+    pub budgets: Budgets,
+    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
+    pub memory_max_bytes: Option<u64>,
     /// Connections at a time.
     pub connections_max: usize,
     /// Bytes of log after which a snapshot is taken.
@@ -164,6 +178,11 @@ impl Options {
             claims_per_owner_max: self.claims_per_owner_max.or(other.claims_per_owner_max),
             claims_per_namespace_max: self.claims_per_namespace_max.or(other.claims_per_namespace_max),
             claims_max: self.claims_max.or(other.claims_max),
+            bytes_per_owner_max: self.bytes_per_owner_max.or(other.bytes_per_owner_max),
+            bytes_per_namespace_max: self.bytes_per_namespace_max.or(other.bytes_per_namespace_max),
+            bytes_max: self.bytes_max.or(other.bytes_max),
+            finished_bytes_max: self.finished_bytes_max.or(other.finished_bytes_max),
+            memory_max_mib: self.memory_max_mib.or(other.memory_max_mib),
             connections_max: self.connections_max.or(other.connections_max),
             snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
             header_timeout: self.header_timeout.or(other.header_timeout),
@@ -216,6 +235,12 @@ impl Options {
             claims_max: at_least_one("claims-max", self.claims_max, limits::CLAIMS_MAX_DEFAULT)?,
             pickup_grace_us: pickup_grace_us(self.pickup_grace)?,
         };
+        let budgets = Budgets {
+            total: self.bytes_max.unwrap_or(limits::BYTES_MAX_DEFAULT),
+            per_owner: self.bytes_per_owner_max.unwrap_or(limits::BYTES_PER_OWNER_MAX_DEFAULT),
+            per_namespace: self.bytes_per_namespace_max.unwrap_or(limits::BYTES_PER_NAMESPACE_MAX_DEFAULT),
+            finished: self.finished_bytes_max.unwrap_or(limits::FINISHED_BYTES_MAX_DEFAULT),
+        };
         let connections_max =
             at_least_one("connections-max", self.connections_max.map(|n| n as u64), 16_000)?;
         Ok(Config {
@@ -224,6 +249,8 @@ impl Options {
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
             admin: admin_access(self.admin_userpass_file.as_deref(), listen, self.access.is_some())?,
             settings,
+            budgets,
+            memory_max_bytes: self.memory_max_mib.map(|mib| mib << 20),
             connections_max: connections_max as usize,
             snapshot_log_bytes: at_least_one("snapshot-log-mib", self.snapshot_log_mib, 32)? << 20,
             header_timeout: timeout("header-timeout", self.header_timeout, 60.0)?,

@@ -2,9 +2,9 @@
 //!
 //! The path of a request, one way, no loops:
 //!
-//! 1. [`http::server`]           accepts the connection, [`http::routes`] finds whose path it is
-//! 2. [`access`]                 finds out who asks; every dialect asks it what they may
-//! 3. [`dialect`]                parses, validates, and makes a command of it
+//! 1. [`http::server`]           accepts the connection, [`route`] understands method and path
+//! 2. [`access`]                 finds out who asks, [`dispatch`] whether they may
+//! 3. [`dialect`]                parses, validates, checks what the body names, and makes a command of it
 //! 4. [`engine::Engine::submit`] packs it with all that waits into one stamped entry
 //! 5. `engine/log_store.rs`      writes and syncs the entry; openraft commits it
 //! 6. [`engine::state_machine`]  applies it to the table of `leasehold-core`
@@ -19,9 +19,12 @@ pub mod audit;
 pub mod config;
 pub mod dashboard;
 pub mod dialect;
+pub mod dispatch;
 pub mod engine;
 pub mod http;
 pub mod observe;
 pub mod openapi;
 pub mod outside;
 pub mod publish;
+pub mod route;
+pub mod withdrawal;

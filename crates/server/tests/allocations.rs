@@ -60,6 +60,8 @@ fn a_request_allocates_no_more_than_its_budget() {
         let engine = Engine::start(EngineConfig {
             data_dir: config.data.clone(),
             settings: config.settings.clone(),
+            budgets: leasehold_core::Budgets::default(),
+            memory_max_bytes: None,
             snapshot_log_bytes: config.snapshot_log_bytes,
             listeners: observer.listeners(),
             cluster: None,

@@ -33,6 +33,8 @@ async fn commands_that_come_while_others_do_share_their_entry() {
     let engine = Engine::start(EngineConfig {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
+        budgets: leasehold_core::Budgets::default(),
+        memory_max_bytes: None,
         snapshot_log_bytes: config.snapshot_log_bytes,
         listeners: vec![newest.clone()],
         cluster: None,

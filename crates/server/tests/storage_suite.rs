@@ -50,7 +50,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Folder> for Builder {
         let log =
             LogStore::open(&folder.path().join("log"), options).expect("an empty folder holds a new log");
         let snapshots = folder.path().join("snapshots");
-        let awaited = Arc::new(Awaited::new(1));
+        let awaited = Arc::new(Awaited::new(1, Arc::default()));
         let machine = StateMachine::new(
             Arc::new(Shared::default()),
             Arc::new(Publisher::default()),

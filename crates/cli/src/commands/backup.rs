@@ -1,9 +1,11 @@
 //! `leasehold backup` and `leasehold restore`: the table as one file, and a node from it.
 //!
 //! In:    a running node's URL, or a file. Out: a file, or a data directory that a node can start with.
-//! Never: leaves a file under its name that is not whole, and never writes into a directory that holds data.
+//! Never: leaves a file under its name that is not whole or that others can read, and never writes into a directory that holds data.
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use hyper::Method;
@@ -31,6 +33,12 @@ pub(crate) struct RestoreArgs {
     /// The number of the node that will use it
     #[arg(long, default_value_t = leasehold_server::engine::ALONE, value_name = "N")]
     node_id: u64,
+    /// Go on with tokens above this number [default: 2^32 above the newest in the backup]
+    #[arg(long, value_name = "N")]
+    tokens_above: Option<u64>,
+    /// Keep held and waiting claims, though others may have been granted the same since the backup [default: revoke them]
+    #[arg(long)]
+    keep_claims: bool,
 }
 
 pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
@@ -38,8 +46,7 @@ pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bytes = runtime.block_on(api.ask(Method::GET, "/v1/backup", None))?;
     let partial = args.file.with_extension("partial");
-    let written = std::fs::write(&partial, &bytes).and_then(|()| std::fs::File::open(&partial)?.sync_all());
-    written.with_context(|| partial.display().to_string())?;
+    write_private(&partial, &bytes).with_context(|| partial.display().to_string())?;
     // What can't be restored is no backup.
     let checked = snapshot_file::load(&partial);
     if checked.is_err() {
@@ -51,15 +58,41 @@ pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes a file for its owner's eyes alone: a backup has everybody's claims and data.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Whatever lies there from before may be open to others.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     ensure!(args.file.exists(), "there is no file {}", args.file.display());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id))?;
+    let choices = recovery::Choices { tokens_above: args.tokens_above, keep_claims: args.keep_claims };
+    let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id, choices))?;
+    let claims = match args.keep_claims {
+        false => format!(
+            "{} claims were held or waiting in the backup; they are REVOKED (\"restored from a backup\"): their clients \
+             must claim again. --keep-claims would keep them",
+            restored.revoked
+        ),
+        true => format!(
+            "{} claims are held or waiting as in the backup. Others MAY HOLD THE SAME: whatever was released or granted \
+             since the backup is not known",
+            restored.live
+        ),
+    };
     say(&format!(
-        "{} is ready for node {}: {} claims held or waiting, tokens go on from {}",
+        "{} is ready for node {}.\n{claims}.\nTOKENS JUMP from {} to above {}: the lost service may have given out those in \
+         between. If it may have given out more, start over with --tokens-above",
         args.data.display(),
         args.node_id,
-        restored.live,
+        restored.known_token,
         restored.last_token
     ));
     Ok(())

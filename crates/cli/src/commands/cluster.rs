@@ -16,6 +16,8 @@ use hyper_util::rt::TokioExecutor;
 use leasehold_server::engine::recovery;
 use serde_json::{Value, json};
 
+use super::output;
+
 /// Long enough for a node that joins to copy the table.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -90,6 +92,9 @@ enum ClusterCommand {
         /// Yes, it is, and what only the others knew is given up
         #[arg(long)]
         majority_is_lost: bool,
+        /// Go on with tokens above this number [default: 2^32 above the newest in that node's log]
+        #[arg(long, value_name = "N")]
+        tokens_above: Option<u64>,
     },
 }
 
@@ -98,8 +103,8 @@ pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
-    if let ClusterCommand::Recover { data, majority_is_lost } = &args.command {
-        return recover(data, *majority_is_lost).await;
+    if let ClusterCommand::Recover { data, majority_is_lost, tokens_above } = &args.command {
+        return recover(data, *majority_is_lost, *tokens_above).await;
     }
     let api = Api::new(args.api);
     match args.command {
@@ -108,7 +113,11 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
             let query = if digest { "?digest=true" } else { "" };
             let answer = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
             let status: Value = serde_json::from_slice(&answer).context("the server's answer is no JSON")?;
-            print(&if json { format!("{status:#}\n") } else { table(&status) });
+            print(&if json {
+                format!("{}\n", output::json_text(&format!("{status:#}")))
+            } else {
+                table(&status)
+            });
         }
         ClusterCommand::Add { id, address } => {
             api.ask(Method::POST, "/v1/cluster/nodes", Some(json!({ "id": id, "address": address }))).await?;
@@ -127,19 +136,21 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
 }
 
 /// Begins a cluster anew with what one node has.
-async fn recover(data: &Path, majority_is_lost: bool) -> anyhow::Result<()> {
+async fn recover(data: &Path, majority_is_lost: bool, tokens_above: Option<u64>) -> anyhow::Result<()> {
     ensure!(
         majority_is_lost,
         "this gives up whatever the other nodes knew more than this one: claims that were granted there may be granted \
          again. Bring a majority back instead if there is any way to. If there is none, stop every node, choose the one \
          with the longest log, and say --majority-is-lost"
     );
-    let recovered = recovery::recover(data).await?;
+    let recovered = recovery::recover(data, tokens_above).await?;
     print(&format!(
-        "{} is the data of a cluster of one now: {} claims held or waiting, tokens go on from {}.\nStart that node, then \
-         start the others with EMPTY data directories and --join\n",
+        "{} is the data of a cluster of one now: {} claims held or waiting.\nTOKENS JUMP from {} to above {}: the lost nodes \
+         may have given out those in between.\nStart that node, then start the others with EMPTY data directories and \
+         --join\n",
         data.display(),
         recovered.live,
+        recovered.known_token,
         recovered.last_token
     ));
     Ok(())
@@ -187,6 +198,7 @@ impl Api {
             let detail = serde_json::from_str::<Value>(&text).ok();
             let detail =
                 detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
+            let detail = output::plain(&detail);
             match status {
                 StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD or --key KEY)"),
                 _ => bail!("{status}: {detail}"),
@@ -200,7 +212,7 @@ impl Api {
 fn table(status: &Value) -> String {
     let text = |value: &Value| match value {
         Value::Null => "-".to_string(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => output::plain(text),
         other => other.to_string(),
     };
     let header =
@@ -224,14 +236,16 @@ fn table(status: &Value) -> String {
             text(&node["version"]),
         ]);
         if let Some(digest) = node["digest"].as_str() {
-            rows.push(vec![String::new(), format!("{digest} after entry {}", node["digest_at"])]);
+            let digest = output::plain(digest);
+            rows.push(vec![String::new(), format!("{digest} after entry {}", text(&node["digest_at"]))]);
         }
     }
     let widths: Vec<usize> = (0..header.len())
         .map(|column| rows.iter().filter(|row| row.len() == header.len()).map(|row| row[column].len()).max())
         .map(Option::unwrap_or_default)
         .collect();
-    let mut out = format!("term {}, leader {}\n", status["term"], text(&status["leader"]));
+    let [term, leader, version] = ["term", "leader", "table_version"].map(|name| text(&status[name]));
+    let mut out = format!("term {term}, leader {leader}, table version {version}\n");
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
         let line = cells.collect::<Vec<_>>().join("  ");

@@ -11,6 +11,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use leasehold_dss::{Caller, Client, EACCES, ENOLCK, Errno, Kind, Lock, Options, hostname};
 
+use super::output;
+
 /// Typed locks.
 #[derive(clap::Subcommand)]
 pub(crate) enum DssCommand {
@@ -133,9 +135,7 @@ fn table(rows: &[Row]) -> String {
         let pid = lock.owner.map_or("-".into(), |pid| pid.to_string());
         let since = lock.timestamp.clone().unwrap_or_else(|| "-".into());
         // An id may hold anything: nothing of it reaches the terminal as a control character.
-        let id =
-            lock.id.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] });
-        [kind.as_str().into(), id.collect(), pid, since, fate.clone()]
+        [kind.as_str(), &lock.id, &pid, &since, fate].map(output::plain)
     };
     let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(line)).collect();
     let mut widths = [0; 5];

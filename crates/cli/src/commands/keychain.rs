@@ -4,11 +4,13 @@
 //! Never: outlives its parent with a claim in hand: at the end of the pipe, at the death of the parent and at a signal it
 //!        aborts them all.
 
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use leasehold_client::LockManager;
 use leasehold_client::keychain::{self, Leave, MAX_HOLD_DEFAULT};
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{BufReader, stdin, stdout};
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +31,9 @@ pub(crate) struct KeychainArgs {
     /// Seconds that a claim may be held, unless it says otherwise [default: 86400, a day]
     #[arg(long, value_name = "SECONDS")]
     max_hold: Option<Seconds>,
+    /// Process whose death ends the keychain, for a program that does not want it as its own child [default: the parent process]
+    #[arg(long, value_name = "PID")]
+    parent: Option<i32>,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -41,7 +46,7 @@ pub(crate) fn run(args: &KeychainArgs) -> anyhow::Result<ExitCode> {
         let manager = LockManager::new(options)?;
         let max_hold = args.max_hold.map_or(MAX_HOLD_DEFAULT, |most| most.0);
         let serving = keychain::serve(manager.clone(), max_hold, BufReader::new(stdin()), stdout());
-        let mut signals = Ended::listen()?;
+        let mut signals = Ended::listen(args.parent)?;
         let code = tokio::select! {
             leave = serving => match leave {
                 Leave::Shutdown => return Ok(ExitCode::SUCCESS),
@@ -66,16 +71,17 @@ struct Ended {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
-    parent: Option<AsyncFd<std::os::fd::OwnedFd>>,
+    parent: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Ended {
-    fn listen() -> anyhow::Result<Self> {
+    fn listen(parent: Option<i32>) -> anyhow::Result<Self> {
+        let parent = parent.map_or_else(|| Ok(watch_parent()), |pid| watch(pid).map(Some))?;
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
-            parent: watch_parent(),
+            parent,
         })
     }
 
@@ -103,12 +109,26 @@ impl Ended {
     }
 }
 
-/// A descriptor that turns readable when the parent is dead. On a kernel without such things the pipe has to do.
+/// The parent as the system knows it. On a kernel without such descriptors the pipe has to do.
+fn watch_parent() -> Option<AsyncFd<OwnedFd>> {
+    watch_process(getppid()?).ok()
+}
+
+/// A process that was named. One that is not there any more can't own a keychain.
+fn watch(pid: i32) -> anyhow::Result<AsyncFd<OwnedFd>> {
+    let process = Some(pid)
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw)
+        .context("--parent must be the number of a process")?;
+    watch_process(process).with_context(|| format!("process {pid} can't be watched"))
+}
+
+/// A descriptor that turns readable when the process is dead.
 #[expect(
     deprecated,
     reason = "its replacement is unsafe, for owners that change their descriptor; an `OwnedFd` never does"
 )]
-fn watch_parent() -> Option<AsyncFd<std::os::fd::OwnedFd>> {
-    let descriptor = pidfd_open(getppid()?, PidfdFlags::NONBLOCK).ok()?;
-    AsyncFd::with_interest(descriptor, tokio::io::Interest::READABLE).ok()
+fn watch_process(process: Pid) -> std::io::Result<AsyncFd<OwnedFd>> {
+    let descriptor = pidfd_open(process, PidfdFlags::NONBLOCK)?;
+    AsyncFd::with_interest(descriptor, tokio::io::Interest::READABLE)
 }

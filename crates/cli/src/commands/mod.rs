@@ -11,9 +11,10 @@ pub(crate) mod dss;
 pub(crate) mod exec;
 pub(crate) mod exit_code;
 pub(crate) mod keychain;
+pub(crate) mod limits;
 pub(crate) mod list;
 mod notify;
-mod output;
+pub(crate) mod output;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod revoke;
@@ -26,5 +27,5 @@ pub(crate) mod watch;
 /// A line for the person who typed the command.
 #[expect(clippy::print_stderr, reason = "this is how commands speak to people")]
 pub(crate) fn complain(what: &str) {
-    eprintln!("leasehold: {what}");
+    eprintln!("leasehold: {}", output::plain_lines(what));
 }

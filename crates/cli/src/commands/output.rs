@@ -17,8 +17,19 @@ pub(crate) fn print(text: &str) {
 
 /// One value as JSON, readable.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?));
+    print(&format!("{}\n", json_text(&serde_json::to_string_pretty(value)?)));
     Ok(())
+}
+
+/// JSON without anything that a terminal takes for more than text; what it means stays the same.
+pub(crate) fn json_text(json: &str) -> String {
+    let escaped = |c: char| match c {
+        // JSON itself has line breaks between values alone.
+        '\n' => vec![c],
+        c if is_active(c) => format!("\\u{:04x}", c as u32).chars().collect(),
+        c => vec![c],
+    };
+    json.chars().flat_map(escaped).collect()
 }
 
 /// Whether stdout takes colours: a terminal, and nobody said no.
@@ -28,13 +39,26 @@ pub(crate) fn has_colours() -> bool {
 
 /// Nothing of a stranger's text reaches a terminal as a control character.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    text.chars().flat_map(|c| if is_active(c) { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// The same for messages of our own, which may have several lines.
+pub(crate) fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a terminal does something else with it than showing it: control characters, and those that hide text or turn
+/// its direction. All of them have at most four hex digits.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// A table with a head; colours by status.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], colours: bool) -> String {
     let mut widths = head.map(str::len);
-    for row in rows {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| plain(cell))).collect();
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -54,7 +78,7 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], colou
         out.push('\n');
     };
     line(&head.map(String::from), true);
-    for row in rows {
+    for row in &rows {
         line(row, false);
     }
     out
@@ -77,7 +101,7 @@ pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
         .map(|claim| {
             [
                 claim.id().to_string(),
-                plain(&claim.resource),
+                claim.resource.clone(),
                 claim.status.clone(),
                 claim.position.map_or("-".into(), |position| position.to_string()),
                 claim.token.map_or("-".into(), |token| token.to_string()),
@@ -108,11 +132,11 @@ pub(crate) fn seconds(seconds: f64) -> String {
 /// Who made a claim: what it says of itself, and where it came from.
 pub(crate) fn holder(claim: &ClaimInfo) -> String {
     let said = |name: &str| match claim.user_data.get(name) {
-        Some(serde_json::Value::String(text)) => Some(plain(text)),
+        Some(serde_json::Value::String(text)) => Some(text.clone()),
         Some(serde_json::Value::Number(number)) => Some(number.to_string()),
         _ => None,
     };
-    let owner = plain(claim.owner.as_deref().unwrap_or("-"));
+    let owner = claim.owner.as_deref().unwrap_or("-").to_string();
     let mut words = vec![match (said("user"), said("host")) {
         (Some(user), Some(host)) => format!("{user}@{host}"),
         (None, Some(host)) => host,
@@ -121,7 +145,7 @@ pub(crate) fn holder(claim: &ClaimInfo) -> String {
     words.extend(said("pid").map(|pid| format!("pid {pid}")));
     words
         .extend(said("command").map(|command| format!("({})", command.chars().take(60).collect::<String>())));
-    words.join(" ")
+    plain(&words.join(" "))
 }
 
 /// One claim, field by field.
@@ -129,24 +153,24 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            writeln!(out, "{name:<9}  {value}").ok();
+            writeln!(out, "{name:<9}  {}", plain(&value)).ok();
         }
     };
     field("claim", Some(claim.id().into()));
-    field("resource", Some(plain(&claim.resource)));
+    field("resource", Some(claim.resource.to_string()));
     field("status", Some(claim.status.clone()));
     field("token", claim.token.map(|token| token.to_string()));
     field("place", claim.position.map(|position| position.to_string()));
     field("ttl", claim.ttl.map(seconds));
     field("expires", claim.expires.clone());
-    field("owner", claim.owner.as_deref().map(plain));
+    field("owner", claim.owner.as_deref().map(String::from));
     field("waited", claim.waiting_duration.map(seconds));
     field("held", claim.active_duration.map(seconds));
     for entry in &claim.status_history {
-        let text = |name: &str| plain(entry[name].as_str().unwrap_or("?"));
+        let text = |name: &str| entry[name].as_str().unwrap_or("?");
         field("history", Some(format!("{}  {}", text("timestamp"), text("status"))));
     }
-    field("data", Some(&claim.user_data).filter(|data| !data.is_null()).map(|data| plain(&data.to_string())));
+    field("data", Some(&claim.user_data).filter(|data| !data.is_null()).map(ToString::to_string));
     out
 }
 
@@ -163,6 +187,9 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
         assert!(table(["N", "STATUS"], &rows, true).contains("\u{1b}[32mactive"));
         assert_eq!(plain("a\u{1b}[2J"), "a\\u{1b}[2J");
+        assert_eq!(plain("a\u{9b}2J\u{202e}b\nc"), "a\\u{9b}2J\\u{202e}b\\nc");
+        assert_eq!(plain_lines("a\nb\u{7f}"), "a\nb\\u{7f}");
+        assert_eq!(json_text("{\n\"a\": \"\u{9b}2J\u{7f}\"}"), "{\n\"a\": \"\\u009b2J\\u007f\"}");
         assert_eq!(seconds(3725.0), "1h02m");
         assert_eq!(seconds(2.25), "2.2s");
     }

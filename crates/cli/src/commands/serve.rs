@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use leasehold_server::access::settings::AccessOptions;
 use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
-use leasehold_server::dialect::locks::withdraw_orphans;
+use leasehold_server::dialect::locks::{withdraw_of_silent_nodes, withdraw_orphans};
 use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::seats::HEALTH_PLACES;
 use leasehold_server::http::server::{Guards, Server};
@@ -67,6 +67,22 @@ pub(crate) struct ServeArgs {
     /// Held and waiting claims in all [default: 10000000]
     #[arg(long, env = "LEASEHOLD_CLAIMS_MAX", value_name = "N")]
     claims_max: Option<u64>,
+    /// Bytes of one owner's held and waiting claims, beyond 256 of each [default: 64 MiB]
+    #[arg(long, env = "LEASEHOLD_BYTES_PER_OWNER_MAX", value_name = "BYTES")]
+    bytes_per_owner_max: Option<u64>,
+    /// Bytes of one namespace's held and waiting claims, beyond 256 of each [default: 256 MiB]
+    #[arg(long, env = "LEASEHOLD_BYTES_PER_NAMESPACE_MAX", value_name = "BYTES")]
+    bytes_per_namespace_max: Option<u64>,
+    /// Bytes of all held and waiting claims, beyond 256 of each [default: 512 MiB]
+    #[arg(long, env = "LEASEHOLD_BYTES_MAX", value_name = "BYTES")]
+    bytes_max: Option<u64>,
+    /// Bytes of finished claims, beyond 256 of each; the oldest lose their data first [default: 64 MiB]
+    #[arg(long, env = "LEASEHOLD_FINISHED_BYTES_MAX", value_name = "BYTES")]
+    finished_bytes_max: Option<u64>,
+    /// Mebibytes of memory with which this node takes no more claims [default: three quarters of the machine's, or
+    /// of its control group's]
+    #[arg(long, env = "LEASEHOLD_MEMORY_MAX_MIB", value_name = "MIB")]
+    memory_max_mib: Option<u64>,
     /// Connections at a time [default: 16000]
     #[arg(long, env = "LEASEHOLD_CONNECTIONS_MAX", value_name = "N")]
     connections_max: Option<usize>,
@@ -195,6 +211,11 @@ impl ServeArgs {
             claims_per_owner_max: self.claims_per_owner_max,
             claims_per_namespace_max: self.claims_per_namespace_max,
             claims_max: self.claims_max,
+            bytes_per_owner_max: self.bytes_per_owner_max,
+            bytes_per_namespace_max: self.bytes_per_namespace_max,
+            bytes_max: self.bytes_max,
+            finished_bytes_max: self.finished_bytes_max,
+            memory_max_mib: self.memory_max_mib,
             connections_max: self.connections_max,
             snapshot_log_mib: self.snapshot_log_mib,
             header_timeout: self.header_timeout,
@@ -295,6 +316,8 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     let engine_config = EngineConfig {
         data_dir: config.data.clone(),
         settings: config.settings.clone(),
+        budgets: config.budgets,
+        memory_max_bytes: config.memory_max_bytes,
         snapshot_log_bytes: config.snapshot_log_bytes,
         listeners: observer.listeners().into_iter().chain(audit).collect(),
         cluster: config.cluster.clone(),
@@ -302,7 +325,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
     let engine = Engine::start(engine_config).await?;
     if let Some(audit) = &guards.audit {
-        audit.go_live();
+        audit.go_live(&engine);
     }
     let listen = config.listen;
     // Who waited in a blocking request of the last process is gone with its connection.
@@ -312,7 +335,12 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
             None
         }
         // A node with peers may have to wait for a leader first, and answers meanwhile.
-        Some(_) => Some(tokio::spawn(withdraw_orphans(engine.clone()))),
+        Some(_) => {
+            let (ours, others) = (engine.clone(), engine.clone());
+            Some(tokio::spawn(async move {
+                tokio::join!(withdraw_orphans(ours), withdraw_of_silent_nodes(others));
+            }))
+        }
     };
     let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await;
     let server = server.with_context(|| format!("can't listen on {listen}"))?;

@@ -70,12 +70,12 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
 
 fn tell(args: &WatchArgs, claim: &ClaimInfo) -> anyhow::Result<()> {
     if args.json {
-        output::print(&format!("{}\n", serde_json::to_string(claim)?));
+        output::print(&format!("{}\n", output::json_text(&serde_json::to_string(claim)?)));
         return Ok(());
     }
     let when = claim.status_history.last().and_then(|entry| entry["timestamp"].as_str()).unwrap_or("-");
     let token = claim.token.map_or(String::new(), |token| format!("  token {token}"));
-    let line = format!("{when}  {:<9}  {}{token}  {}\n", claim.status, claim.id(), output::holder(claim));
-    output::print(&line);
+    let line = format!("{when}  {:<9}  {}{token}  {}", claim.status, claim.id(), output::holder(claim));
+    output::print(&format!("{}\n", output::plain(&line)));
     Ok(())
 }

@@ -41,14 +41,22 @@ impl Authority {
 
     /// A certificate and key, at `<name>.pem` and `<name>.key`.
     pub(crate) fn issue(&self, name: &str, subject: &str, alternatives: &str) {
+        self.issue_at(name, subject, alternatives, "+0s");
+    }
+
+    /// The same, so long from now.
+    pub(crate) fn issue_at(&self, name: &str, subject: &str, alternatives: &str, when: &str) {
         let (key, request, extensions) =
             (self.path(&format!("{name}.key")), self.path("request"), self.path("extensions"));
         std::fs::write(&extensions, format!("subjectAltName={alternatives}\n")).unwrap();
         run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
         run("openssl", &["req", "-new", "-key", &key, "-subj", subject, "-out", &request]);
         run(
-            "openssl",
+            "faketime",
             &[
+                "-f",
+                when,
+                "openssl",
                 "x509",
                 "-req",
                 "-in",
@@ -114,7 +122,7 @@ fn both_versions_of_http_are_spoken_and_plain_text_is_not() {
         assert!(body.contains(&format!("\"url\": \"https://{}/v1/claims/", server.addr)), "{body}");
     }
     let (body, last) = authority.curl(&server, "/v1/claims/", &["--http2", "-d", CLAIM]);
-    assert!(last == "2 401" && body.contains("'claim' on 'x'"), "{last} {body}");
+    assert!(last == "2 401" && body.contains("'claim' on '*'"), "{last} {body}");
     let mut plain = Client::connect(server.addr);
     plain.send("GET", "/version", &[], b"");
     assert!(plain.read_reply("GET").is_err(), "plain text was answered");
@@ -143,6 +151,96 @@ fn a_blocking_lock_waits_over_http2_and_is_withdrawn_with_its_stream() {
     waiter.kill().unwrap();
     waiter.wait().unwrap();
     eventually("it is withdrawn", || waiting() == 0);
+}
+
+#[test]
+fn a_connection_ends_with_its_client_certificate_open_requests_and_streams_too() {
+    let authority = Authority::new();
+    let server =
+        authority.start("[[access.rule]]\nusers = [\"robot7\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n");
+    authority.issue("observer", "/CN=robot7", "email:robot7@example.org");
+    // Made almost two days ago, for two days.
+    authority.issue_at("short", "/CN=robot7", "email:robot7@example.org", "-172785s");
+    let as_user = |name: &str| {
+        let (pem, key) = (authority.path(&format!("{name}.pem")), authority.path(&format!("{name}.key")));
+        ["--cert".to_string(), pem, "--key".into(), key]
+    };
+    let observer = as_user("observer");
+    let observer: Vec<&str> = observer.iter().map(String::as_str).collect();
+    let lock = r#"{"title": "t", "lifetime": 600, "wait": 0}"#;
+    assert!(
+        authority.curl(&server, "/locks/res", &[&observer[..], &["-d", lock]].concat()).1.ends_with("201")
+    );
+    let waiting = || {
+        let (body, _) = authority.curl(&server, "/v1/claims/?status=waiting", &observer);
+        serde_json::from_str::<serde_json::Value>(&body).unwrap().as_array().unwrap().len()
+    };
+    let open = |version: &str, path: &str, rest: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-N", version, "--cacert", &authority.path("ca.pem")])
+            .args(as_user("short"))
+            .args(rest);
+        curl.arg(format!("https://{}{path}", server.addr))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let wait = ["-d", r#"{"title": "t", "lifetime": 600, "wait": 600}"#];
+    let mut calls = Vec::new();
+    for version in ["--http1.1", "--http2"] {
+        calls.push(open(version, "/locks/res", &wait));
+        calls.push(open(version, "/v1/events", &[]));
+    }
+    eventually("the requests stand open", || waiting() == 2);
+    eventually("all of them end", || calls.iter_mut().all(|call| call.try_wait().unwrap().is_some()));
+    eventually("nothing of them waits", || waiting() == 0);
+    assert!(server.logged().contains("its client certificate has expired"), "{}", server.logged());
+}
+
+#[test]
+fn an_authority_that_is_removed_takes_its_clients_connections_and_waiting_claims_with_it() {
+    let authority = Authority::new();
+    let everyone = "[[access.rule]]\nusers = [\"*\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
+    let server = authority.start(everyone);
+    let key = format!("Authorization: Bearer {}", make_key(authority.dir.path(), "root", ""));
+    let as_root = ["-H", key.as_str()];
+    eventually("the key is known", || authority.curl(&server, "/v1/claims/", &as_root).1.ends_with("200"));
+    // Both end with the authority; the first one trusts the server by itself.
+    let other = Authority::new();
+    let trusted = [authority.path("ca.pem"), other.path("ca.pem")].map(|path| std::fs::read(path).unwrap());
+    std::fs::copy(authority.path("ca.pem"), authority.path("server-ca.pem")).unwrap();
+    std::fs::write(authority.path("ca.pem"), trusted.concat()).unwrap();
+    eventually("it is read", || server.logged().contains("the certificate was read"));
+    other.issue("robot", "/CN=robot7", "email:robot7@example.org");
+    let robot = [
+        "-s".to_string(),
+        "-N".into(),
+        "--cacert".into(),
+        authority.path("server-ca.pem"),
+        "--cert".into(),
+        other.path("robot.pem"),
+        "--key".into(),
+        other.path("robot.key"),
+    ];
+    let open = |path: &str, rest: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(&robot).args(rest).arg(format!("https://{}{path}", server.addr));
+        curl.stdout(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let claim = r#"{"resource": "busy", "ttl": 600}"#;
+    let as_root_with = |rest: &[&str]| authority.curl(&server, "/v1/claims/", &[&as_root[..], rest].concat());
+    assert!(as_root_with(&["-d", claim]).1.ends_with("201"));
+    assert!(open("/v1/claims/", &["-d", claim]).wait().unwrap().success());
+    let mut calls = [open("/v1/claims/?wait=600", &["-d", claim]), open("/v1/events", &[])];
+    let waiting = || {
+        let (body, _) = authority.curl(&server, "/v1/claims/?status=waiting", &as_root);
+        serde_json::from_str::<serde_json::Value>(&body).unwrap().as_array().unwrap().len()
+    };
+    eventually("two claims wait", || waiting() == 2);
+    std::fs::copy(authority.path("server-ca.pem"), authority.path("ca.pem")).unwrap();
+    eventually("all of it ends", || calls.iter_mut().all(|call| call.try_wait().unwrap().is_some()));
+    eventually("nothing waits", || waiting() == 0);
+    assert!(!open("/v1/claims/", &[]).wait().unwrap().success(), "another authority's certificate");
 }
 
 #[test]

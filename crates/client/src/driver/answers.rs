@@ -90,7 +90,7 @@ impl Driver {
 
     fn registered(&mut self, key: u64, reply: &Reply) -> u16 {
         let Some(entry) = self.claims.get_mut(&key) else { return reply.status };
-        if reply.status >= 500 {
+        if reply.status >= 500 && !reply.is_certainly_undone() {
             entry.may_be_registered = true;
         }
         if !matches!(reply.status, 200..=202) {

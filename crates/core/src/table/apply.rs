@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::ahead::AHEAD;
+use super::budgets::bytes_of_item;
 use super::claim::Status;
 use super::claims::PAGE_BITS;
 use super::packed::Packed;
@@ -47,6 +48,7 @@ impl Table {
             outcomes.extend(commands.iter().map(|command| self.command(command, &mut events)));
         }
         self.forget_finished(2 * events.len() + 100);
+        self.trim_finished(2 * events.len() + 100);
         Applied { outcomes, events }
     }
 
@@ -76,6 +78,10 @@ impl Table {
             }
             Command::Tick => Ok(Outcome::Done),
             Command::Configure(settings) => Ok(self.configure(settings)),
+            Command::Upgrade { version } => Ok(self.upgrade(*version)),
+            Command::ConfigureBudgets(budgets) => self.configure_budgets(*budgets),
+            Command::SetBudget { scope, bytes } => self.set_budget(scope, *bytes),
+            Command::Refuse => Err(Rejection::NoMemory),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }
@@ -112,8 +118,10 @@ impl Table {
         self.check_table_room(1)?;
         self.check_namespace_room(&new.resource, 1)?;
         self.check_owner_room(&new.owner, 1)?;
+        let bytes = new.counted_bytes();
+        self.check_bytes(&new.resource, &new.owner, bytes)?;
         let names = (new.id, &new.resource, &new.owner);
-        let seq = self.create(names, known, new.ttl_us, new.data.as_ref());
+        let seq = self.create(names, known, new.ttl_us, new.data.as_ref(), bytes);
         if let Some(idempotency) = new.idempotency {
             self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
             self.index_key(idempotency.key, seq);
@@ -166,14 +174,14 @@ impl Table {
         if self.claims.at(seq).status == Status::Waiting {
             return Err(Rejection::Waiting(Box::new(self.view(seq))));
         }
+        if let Some(data) = data {
+            self.replace_data(seq, data)?;
+        }
         self.last_version += 1;
         let (version, clock) = (self.last_version, self.clock);
         self.update_deadline(seq, |claim| {
             if ttl_us.is_some() {
                 claim.set_ttl(ttl_us);
-            }
-            if let Some(data) = data {
-                claim.set_data(Some(Arc::new(data.clone())));
             }
             claim.unpicked = false;
             claim.renewals = claim.renewals.saturating_add(1);
@@ -184,6 +192,18 @@ impl Table {
         });
         self.report(seq, EventKind::Renewed, events);
         Ok(Outcome::Renewed(Box::new(self.view(seq))))
+    }
+
+    /// Gives a live claim other data, if its budgets have room for it.
+    fn replace_data(&mut self, seq: u64, data: &Data) -> Result<(), Rejection> {
+        let claim = self.claims.at(seq);
+        let name = self.resources.name(claim.resource);
+        let before = claim.counted_bytes(name.len());
+        let after = claim.counted_bytes_with(name.len(), data.bytes.len());
+        self.check_bytes(name, &claim.owner, after.saturating_sub(before))?;
+        self.claims.update(seq, |claim| claim.set_data(Some(Arc::new(data.clone()))));
+        self.recount_live(seq, before, after);
+        Ok(())
     }
 
     fn finish(
@@ -201,7 +221,7 @@ impl Table {
             return Err(Rejection::Waiting(Box::new(self.view(seq))));
         }
         if purge_data {
-            self.claims.update(seq, |claim| claim.set_data(None));
+            self.purge_data(seq);
         }
         self.end(seq, ending.into(), self.clock.now_us, reason, events);
         let view = self.view(seq);
@@ -224,12 +244,17 @@ impl Table {
             known.iter().for_each(|seq| self.settle_of(*seq, events));
             return Outcome::LockedAll(known.into_iter().map(|seq| self.view(seq)).collect());
         }
-        if let Err((index, rejection)) = self.check_all_free(items, owner, events) {
+        let checked = self
+            .check_all_free(items, events)
+            .and_then(|()| self.check_all_room(items, owner))
+            .and_then(|()| self.check_all_bytes(items, owner, data));
+        if let Err((index, rejection)) = checked {
             return Outcome::LockedNone { index, rejection };
         }
         let grant = |(id, resource): &(ClaimId, Arc<str>)| {
             let known = self.resources.seek(resource);
-            let seq = self.create((*id, resource, owner), known, ttl_us, data);
+            let bytes = bytes_of_item(resource, owner, data);
+            let seq = self.create((*id, resource, owner), known, ttl_us, data, bytes);
             self.grant(seq, Grant::AtOnce, events);
             self.view(seq)
         };
@@ -239,7 +264,6 @@ impl Table {
     fn check_all_free(
         &mut self,
         items: &[(ClaimId, Arc<str>)],
-        owner: &Arc<str>,
         events: &mut Vec<Event>,
     ) -> Result<(), (usize, Rejection)> {
         let mut asked = BTreeSet::new();
@@ -252,6 +276,10 @@ impl Table {
                 return Err((index, Rejection::Repeated(resource.clone())));
             }
         }
+        Ok(())
+    }
+
+    fn check_all_room(&self, items: &[(ClaimId, Arc<str>)], owner: &str) -> Result<(), (usize, Rejection)> {
         if items.is_empty() {
             return Ok(());
         }
@@ -264,6 +292,27 @@ impl Table {
             self.check_namespace_room(resource, *more).map_err(|rejection| (index, rejection))?;
         }
         self.check_owner_room(owner, all).map_err(|rejection| (0, rejection))
+    }
+
+    fn check_all_bytes(
+        &self,
+        items: &[(ClaimId, Arc<str>)],
+        owner: &str,
+        data: Option<&Data>,
+    ) -> Result<(), (usize, Rejection)> {
+        let bytes = |resource: &str| bytes_of_item(resource, owner, data);
+        let all = items.iter().map(|(_, resource)| bytes(resource)).sum();
+        if all == 0 {
+            return Ok(());
+        }
+        self.check_total_bytes(all).map_err(|rejection| (0, rejection))?;
+        let mut more: BTreeMap<&str, u64> = BTreeMap::new();
+        for (index, (_, resource)) in items.iter().enumerate() {
+            let more = more.entry(namespace_of(resource)).or_default();
+            *more += bytes(resource);
+            self.check_namespace_bytes(resource, *more).map_err(|rejection| (index, rejection))?;
+        }
+        self.check_owner_bytes(owner, all).map_err(|rejection| (0, rejection))
     }
 
     fn revoke(

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::budgets::Share;
 use super::claim::Status;
 use super::claims::PAGE_BITS;
 use super::record::Record;
@@ -93,14 +94,25 @@ impl Table {
     }
 
     fn check_counts(&self, claims: &BTreeMap<u64, &Record>) -> Result<(), String> {
-        let mut owners: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-        let mut namespaces: BTreeMap<Box<str>, u64> = BTreeMap::new();
-        for claim in claims.values().filter(|claim| !claim.status.is_final()) {
-            *owners.entry(claim.owner.clone()).or_default() += 1;
-            *namespaces.entry(namespace_of(self.resources.name(claim.resource)).into()).or_default() += 1;
+        let mut owners: BTreeMap<Arc<str>, Share> = BTreeMap::new();
+        let mut namespaces: BTreeMap<Box<str>, Share> = BTreeMap::new();
+        let (mut live_bytes, mut finished_bytes) = (0, 0);
+        for claim in claims.values() {
+            let name = self.resources.name(claim.resource);
+            let bytes = claim.counted_bytes(name.len());
+            if claim.status.is_final() {
+                finished_bytes += bytes;
+                continue;
+            }
+            live_bytes += bytes;
+            owners.entry(claim.owner.clone()).or_default().add(bytes);
+            namespaces.entry(namespace_of(name).into()).or_default().add(bytes);
         }
         if owners != self.owners || namespaces != self.namespaces {
             return Err("live claims are miscounted by owner or namespace".into());
+        }
+        if (live_bytes, finished_bytes) != (self.live_bytes, self.finished_bytes) {
+            return Err("the bytes of live or finished claims are miscounted".into());
         }
         for status in Status::ALL {
             let count = claims.values().filter(|claim| claim.status == status).count() as u64;
@@ -143,6 +155,10 @@ impl Table {
         finished.sort_unstable();
         if !finished.iter().map(|(_, seq)| seq).eq(self.finished.iter()) {
             return Err("the finished claims are not in order of their ends".into());
+        }
+        let with_data = finished.iter().map(|(_, seq)| seq).filter(|seq| claims[seq].has_data());
+        if !with_data.eq(self.finished_with_data.iter()) {
+            return Err("the finished claims with data are not in order of their ends".into());
         }
         let mut by_resource: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (_, seq) in finished {

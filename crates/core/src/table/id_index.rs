@@ -1,7 +1,7 @@
 //! Claim id -> sequence number, and idempotency key -> sequence number: look-ups only.
 //!
 //! In:    ids, and a function that tells the id of a sequence number. Out: sequence numbers. Keys come as ids: both are
-//!        128 bits that look like chance. Who finds keys that share a bucket on purpose slows his own claims down.
+//!        128 bits. A client chooses its keys and could look for some that share a bucket; the seed keeps it from knowing.
 //! Never: iterates (its order is not part of the log), and never rehashes everything at once: it grows by one bucket
 //!        at a time, so that no command pays for a million others and no memory lies idle after a doubling.
 //!
@@ -9,8 +9,43 @@
 //! do not exist yet are still one with the bucket without the highest of these bits. When the buckets are full on
 //! average, number `n` is made by splitting that one.
 
+use std::sync::OnceLock;
+
 use super::packed::Packed;
 use crate::name::ClaimId;
+
+/// What the ids of this process are hashed with.
+static SEED: OnceLock<Seed> = OnceLock::new();
+
+/// Chooses how this process hashes ids, before it makes its first table. It has no effect on what a table does, only on who
+/// can foresee where an id stands in an index: nobody, if these bits are random. The first call counts.
+pub fn seed_indexes(bits: u128) {
+    SEED.set(Seed(bits as u64, (bits >> 64) as u64)).ok();
+}
+
+/// How ids become places in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Seed(u64, u64);
+
+impl Seed {
+    /// That of this process.
+    pub(super) fn of_process() -> Self {
+        SEED.get().copied().unwrap_or_default()
+    }
+
+    /// The product of both halves, each hidden by a secret: who does not know the seed can't tell which ids come out alike.
+    pub(super) fn hash(self, id: ClaimId) -> u32 {
+        let bits = id.as_u128();
+        let (low, high) = (bits as u64 ^ self.0, (bits >> 64) as u64 ^ self.1);
+        let product = u128::from(low ^ HALF) * u128::from(high ^ OTHER_HALF);
+        let folded = product as u64 ^ (product >> 64) as u64;
+        (folded ^ folded >> 32) as u32
+    }
+}
+
+/// Digits of pi: ids of tests have few bits, and their products would have none.
+const HALF: u64 = 0x243f_6a88_85a3_08d3;
+const OTHER_HALF: u64 = 0x1319_8a2e_0370_7344;
 
 /// Claims in a bucket, on average: few enough to be looked through in no time, many enough to be cheap.
 const LOAD: usize = 24;
@@ -22,6 +57,7 @@ const GROWTH: usize = 8;
 pub(super) struct IdIndex {
     buckets: Vec<Vec<Place>>,
     len: usize,
+    seed: Seed,
 }
 
 /// Where one claim is. With its hash beside it no other claim is looked at, neither to find one nor to split a bucket:
@@ -35,21 +71,21 @@ struct Place {
 
 impl Default for IdIndex {
     fn default() -> Self {
-        Self { buckets: vec![Vec::new()], len: 0 }
+        Self { buckets: vec![Vec::new()], len: 0, seed: Seed::of_process() }
     }
 }
 
 impl IdIndex {
     /// The number of the claim with this id, where `id_of` tells the id of a number.
     pub(super) fn find(&self, id: ClaimId, id_of: impl Fn(u64) -> ClaimId) -> Option<u64> {
-        let hash = id.hash();
+        let hash = self.seed.hash(id);
         let candidates = self.buckets[self.bucket_of(hash)].iter().filter(|place| place.hash == hash);
         candidates.map(|place| place.seq.get()).find(|seq| id_of(*seq) == id)
     }
 
     /// Reads what a look-up of this id will read, and finds nothing.
     pub(super) fn glance(&self, id: ClaimId) -> u32 {
-        let bucket = &self.buckets[self.bucket_of(id.hash())];
+        let bucket = &self.buckets[self.bucket_of(self.seed.hash(id))];
         bucket.iter().step_by(5).fold(0, |seen, place| seen ^ place.hash)
     }
 
@@ -58,7 +94,7 @@ impl IdIndex {
     }
 
     pub(super) fn insert(&mut self, id: ClaimId, seq: u64) {
-        let hash = id.hash();
+        let hash = self.seed.hash(id);
         let at = self.bucket_of(hash);
         push(&mut self.buckets[at], Place { hash, seq: Packed::new(seq) });
         self.len += 1;
@@ -86,7 +122,7 @@ impl IdIndex {
         self.buckets[new] = moved;
     }
 
-    /// All of these in one go, as (hash of the id, number) of each; or the number of one whose id another has too. One
+    /// All of these in one go, as (hash of the id by [`Seed::of_process`], number) of each; or the number of one whose id another has too. One
     /// by one, each would wait for memory, and every bucket be moved a few times while it grows.
     pub(super) fn build(all: &[(u32, u64)], id_of: impl Fn(u64) -> ClaimId) -> Result<Self, u64> {
         let count = all.len().div_ceil(LOAD).max(1);
@@ -109,11 +145,11 @@ impl IdIndex {
             buckets.push(bucket.to_vec());
             start = end as usize;
         }
-        Ok(Self { buckets, len: all.len() })
+        Ok(Self { buckets, len: all.len(), seed: Seed::of_process() })
     }
 
     pub(super) fn remove(&mut self, id: ClaimId, seq: u64) {
-        let wanted = Place { hash: id.hash(), seq: Packed::new(seq) };
+        let wanted = Place { hash: self.seed.hash(id), seq: Packed::new(seq) };
         let at = self.bucket_of(wanted.hash);
         let bucket = &mut self.buckets[at];
         if let Some(at) = bucket.iter().position(|place| *place == wanted) {
@@ -171,7 +207,8 @@ mod tests {
                 assert_eq!(index.find(id_of(seq + 1), id_of), None);
             }
             assert!((1..5_000).all(|seq| index.find(id_of(seq), id_of) == Some(seq)));
-            let all: Vec<(u32, u64)> = (1..5_000).map(|seq| (id_of(seq).hash(), seq)).collect();
+            let all: Vec<(u32, u64)> =
+                (1..5_000).map(|seq| (Seed::of_process().hash(id_of(seq)), seq)).collect();
             let mut built = IdIndex::build(&all, id_of).unwrap();
             (5_000..6_000).for_each(|seq| built.insert(id_of(seq), seq));
             assert!((1..6_000).all(|seq| built.find(id_of(seq), id_of) == Some(seq)));
@@ -181,10 +218,27 @@ mod tests {
         }
     }
 
+    /// Keys that a client chose because they share a bucket where nothing is seeded.
+    #[test]
+    fn ids_that_share_a_bucket_under_one_seed_are_spread_by_another() {
+        let bucket = |seed: Seed, id| seed.hash(id) % 1024;
+        let ids: Vec<ClaimId> = (0..2_000_000u128)
+            .map(|i| ClaimId::from_u128(i << 64 | i))
+            .filter(|id| bucket(Seed::default(), *id) == 0)
+            .collect();
+        assert!(ids.len() > 1_000);
+        for seed in [Seed(1, 2), Seed(0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9), Seed(u64::MAX, 5)] {
+            let mut counts = vec![0; 1024];
+            ids.iter().for_each(|id| counts[bucket(seed, *id) as usize] += 1);
+            let fullest = counts.iter().max().copied().unwrap_or(0);
+            assert!(fullest < 30, "{fullest} of {} in one bucket under {seed:?}", ids.len());
+        }
+    }
+
     #[test]
     fn an_id_that_comes_twice_is_named() {
         let id_of = |seq: u64| ClaimId::from_u128(u128::from(if seq == 900 { 17 } else { seq }));
-        let all: Vec<(u32, u64)> = (1..1_000).map(|seq| (id_of(seq).hash(), seq)).collect();
+        let all: Vec<(u32, u64)> = (1..1_000).map(|seq| (Seed::of_process().hash(id_of(seq)), seq)).collect();
         assert_eq!(IdIndex::build(&all, id_of).err(), Some(900));
         assert!(IdIndex::build(&all[..899], id_of).is_ok());
         assert!(IdIndex::build(&[], id_of).is_ok_and(|index| index.len() == 0));

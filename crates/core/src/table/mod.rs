@@ -10,6 +10,7 @@
 
 mod ahead;
 mod apply;
+mod budgets;
 mod check;
 mod claim;
 mod claims;
@@ -27,19 +28,24 @@ mod resource;
 mod restore;
 mod snapshot;
 mod steps;
+mod version;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use budgets::{Allowed, Share};
 pub use claim::{Claim, End, Status};
 use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
+pub use id_index::seed_indexes;
 pub use query::{ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};
-pub use snapshot::{Frozen, SNAPSHOT_FORMAT};
+pub use snapshot::Frozen;
+use version::Version;
+pub use version::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION};
 
 use crate::command::Settings;
 use crate::event::Event;
@@ -55,8 +61,12 @@ pub struct Table {
     last_token: u64,
     /// The newest version: grows with every change of any claim.
     last_version: u64,
+    /// Which commands and rules hold.
+    version: Version,
     /// What the operator set.
     settings: Settings,
+    /// How many bytes claims may take.
+    allowed: Allowed,
     /// Every claim, by sequence number, that is: in order of creation.
     claims: Claims,
     /// Claim id -> sequence number.
@@ -65,14 +75,20 @@ pub struct Table {
     by_key: IdIndex,
     /// Resource name -> holder, queue and finished claims.
     resources: Resources,
-    /// Owner -> number of live claims; also keeps one copy of each name.
-    owners: BTreeMap<Arc<str>, u64>,
-    /// Namespace -> number of live claims.
-    namespaces: BTreeMap<Box<str>, u64>,
+    /// Owner -> its live claims; also keeps one copy of each name.
+    owners: BTreeMap<Arc<str>, Share>,
+    /// Namespace -> its live claims.
+    namespaces: BTreeMap<Box<str>, Share>,
+    /// The bytes that live claims count for.
+    live_bytes: u64,
     /// (deadline, sequence number) of every live claim that has a deadline.
     deadlines: Deadlines,
     /// Sequence numbers of finished claims, oldest end first.
     finished: VecDeque<u64>,
+    /// Those of them that have data, in the same order.
+    finished_with_data: VecDeque<u64>,
+    /// The bytes that finished claims count for.
+    finished_bytes: u64,
     /// The name that events and views named last: those of one command share its copy.
     last_name: Option<(Slot, Arc<str>)>,
     /// What holds only while one entry is applied.

@@ -148,7 +148,7 @@ impl Table {
 
     /// How many claims are held or waiting in a resource's namespace.
     pub fn live_in_namespace_of(&self, resource: &str) -> u64 {
-        self.namespaces.get(namespace_of(resource)).copied().unwrap_or(0)
+        self.namespaces.get(namespace_of(resource)).map_or(0, |share| share.claims)
     }
 
     /// The earliest instant at which something ends by itself.

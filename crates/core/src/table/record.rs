@@ -10,6 +10,7 @@ use super::claim::{Claim, End, NEVER, Status};
 use super::packed::Packed;
 use super::resource::Slot;
 use super::restore::Row;
+use crate::budget::counted_bytes;
 use crate::command::{Data, Idempotency};
 use crate::name::{ClaimId, Stamp};
 
@@ -54,6 +55,21 @@ struct Rare {
     end: Option<End>,
     /// The instant of the grant, where it is too far from the creation for a record.
     granted: Option<Box<Stamp>>,
+}
+
+/// The bytes that a claim has beyond its names.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RareBytes {
+    pub(super) data: usize,
+    pub(super) reason: usize,
+    pub(super) has_key: bool,
+}
+
+impl RareBytes {
+    /// What the claim counts for in its budgets, with names of so many bytes.
+    pub(super) fn counted(self, names: usize) -> u64 {
+        counted_bytes(names, self.data, self.reason, self.has_key)
+    }
 }
 
 impl Record {
@@ -228,6 +244,16 @@ impl Record {
 
     pub(super) fn end(&self) -> Option<&End> {
         self.rare.as_ref()?.end.as_ref()
+    }
+
+    /// What it has beyond its names.
+    pub(super) fn rare_bytes(&self) -> RareBytes {
+        let Some(rare) = &self.rare else { return RareBytes::default() };
+        RareBytes {
+            data: rare.data.as_ref().map_or(0, |data| data.bytes.len()),
+            reason: rare.end.as_ref().and_then(|end| end.reason.as_ref()).map_or(0, |reason| reason.len()),
+            has_key: rare.idempotency.is_some(),
+        }
     }
 
     pub(super) fn set_data(&mut self, data: Option<Arc<Data>>) {

@@ -13,15 +13,18 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::Table;
+use super::budgets::Allowed;
 use super::claim::{End, Status};
 use super::claims::PAGE_LEN;
-use super::id_index::IdIndex;
+use super::id_index::{IdIndex, Seed};
 use super::packed::PACKED_END;
 use super::record::Record;
 use super::resource::Slot;
-use super::snapshot::{Header, SNAPSHOT_FORMAT};
+use super::snapshot::Header;
 use super::steps::key_of;
+use super::version::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION, Version};
 use crate::command::{Data, Idempotency};
+use crate::limits::BUDGET_OVERRIDES_MAX;
 use crate::name::ClaimId;
 
 /// No clock of a sound table comes near: sums with a ttl stay below 2^63.
@@ -29,6 +32,20 @@ const CLOCK_END: u64 = 1 << 62;
 
 /// A header that is wrong must not make the node reserve all memory there is.
 const RESERVE_MAX: u64 = 2 << 20;
+
+impl Table {
+    /// Goes on with tokens and versions above this number, so that none is given out a second time that somebody was given
+    /// by a table which is lost. Says whether that is possible: numbers have an end, and never go back.
+    #[must_use]
+    pub fn raise_tokens(&mut self, above: u64) -> bool {
+        let possible = above >= self.last_token && above < PACKED_END / 2;
+        if possible {
+            self.last_version += above - self.last_token;
+            self.last_token = above;
+        }
+        possible
+    }
+}
 
 /// Why bytes are no table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +69,7 @@ impl fmt::Display for RestoreError {
             Self::Malformed(why) => write!(f, "the snapshot can't be read: {why}"),
             Self::UnknownFormat(format) => write!(
                 f,
-                "the snapshot has format {format}, and this version reads formats up to {SNAPSHOT_FORMAT}: \
+                "the snapshot has format {format}, and this version reads formats up to {NEWEST_TABLE_VERSION}: \
                  start the version that wrote it, or a newer one"
             ),
             Self::Incomplete { expected, found } => {
@@ -94,7 +111,7 @@ pub struct Decoded(Chunk);
 
 #[derive(Debug)]
 enum Chunk {
-    Header(Header),
+    Header(Header, Allowed),
     Page(Rows),
 }
 
@@ -123,7 +140,7 @@ impl Decoder {
     /// Reads the next chunk.
     pub fn decode(&mut self, chunk: &[u8]) -> Result<Decoded, RestoreError> {
         if !std::mem::replace(&mut self.begun, true) {
-            return decode_header(chunk).map(|header| Decoded(Chunk::Header(header)));
+            return decode_header(chunk).map(|(header, allowed)| Decoded(Chunk::Header(header, allowed)));
         }
         let (number, rows): (u64, Vec<Row<'_>>) = decode(chunk)?;
         let sorted = rows.is_sorted_by(|one, next| one.slot < next.slot);
@@ -155,27 +172,34 @@ impl Decoder {
     }
 }
 
-fn decode_header(chunk: &[u8]) -> Result<Header, RestoreError> {
+fn decode_header(chunk: &[u8]) -> Result<(Header, Allowed), RestoreError> {
     // The format comes first, so that a newer header is named as such whatever follows.
     let (format, _) = postcard::take_from_bytes::<u32>(chunk).map_err(malformed)?;
-    if !(1..=SNAPSHOT_FORMAT).contains(&format) {
+    if Version::known(format).is_none() {
         return Err(RestoreError::UnknownFormat(format));
     }
-    let header: Header = decode(chunk)?;
+    let (header, allowed): (Header, Allowed) = match format {
+        FIRST_TABLE_VERSION => (decode(chunk)?, Allowed::default()),
+        _ => decode(chunk)?,
+    };
     let counters = [header.last_token, header.last_version, header.next_seq];
     if header.clock.now_us >= CLOCK_END || counters.iter().any(|counter| *counter >= PACKED_END) {
         return Err(RestoreError::Malformed("a counter is out of range".into()));
     }
-    Ok(header)
+    if allowed.overrides_len() > BUDGET_OVERRIDES_MAX {
+        return Err(RestoreError::Malformed("there are too many overrides of budgets".into()));
+    }
+    Ok((header, allowed))
 }
 
 /// Builds a table from the chunks of a snapshot, in their order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Restorer {
     decoder: Decoder,
     header: Option<Header>,
     table: Table,
     last_page: Option<u64>,
+    seed: Seed,
     /// (hash, sequence number) of every claim's id, and of every idempotency key.
     ids: Vec<(u32, u64)>,
     keys: Vec<(u32, u64)>,
@@ -185,6 +209,15 @@ pub struct Restorer {
     deadlines: Vec<(u64, u64)>,
     /// Every token.
     tokens: Vec<u64>,
+}
+
+impl Default for Restorer {
+    fn default() -> Self {
+        let (decoder, header, table, last_page, ids, keys) = Default::default();
+        let (finished, deadlines, tokens) = Default::default();
+        let seed = Seed::of_process();
+        Self { decoder, header, table, last_page, seed, ids, keys, finished, deadlines, tokens }
+    }
 }
 
 impl Restorer {
@@ -197,14 +230,16 @@ impl Restorer {
     /// Takes the next chunk, which a [`Decoder`] has read.
     pub fn take(&mut self, decoded: Decoded) -> Result<(), RestoreError> {
         match decoded.0 {
-            Chunk::Header(header) => self.take_header(header),
+            Chunk::Header(header, allowed) => self.take_header(header, allowed),
             Chunk::Page(rows) if self.header.is_some() => return self.take_page(rows),
             Chunk::Page(_) => return Err(RestoreError::Malformed("it does not begin with a header".into())),
         }
         Ok(())
     }
 
-    fn take_header(&mut self, header: Header) {
+    fn take_header(&mut self, header: Header, allowed: Allowed) {
+        self.table.allowed = allowed;
+        self.table.version = Version::known(header.format).unwrap_or_default();
         self.table.clock = header.clock;
         self.table.last_token = header.last_token;
         self.table.last_version = header.last_version;
@@ -243,7 +278,7 @@ impl Restorer {
             self.tokens.push(claim.token.get());
         }
         if !claim.status.is_final() {
-            claim.owner = table.count_live(name, &claim.owner);
+            claim.owner = table.count_live(name, &claim.owner, claim.counted_bytes(name.len()));
         }
         let resource = table.resources.at_mut(slot);
         match claim.status {
@@ -252,9 +287,9 @@ impl Restorer {
             _ => self.finished.push((claim.version.get(), seq)),
         }
         self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
-        self.ids.push((claim.id.hash(), seq));
+        self.ids.push((self.seed.hash(claim.id), seq));
         if claim.idempotency().is_some() {
-            self.keys.push((key_of(claim).hash(), seq));
+            self.keys.push((self.seed.hash(key_of(claim)), seq));
         }
         Ok(())
     }
@@ -283,6 +318,7 @@ impl Restorer {
             let (slot, held) = (claim.resource, claim.was_granted());
             table.resources.at_mut(slot).push_finished(seq, held);
             table.finished.push_back(seq);
+            table.count_finished(seq);
         }
         table.deadlines = deadlines.into_iter().collect();
         Ok(table)

@@ -3,24 +3,25 @@
 //! In:    a table. Out: [`Frozen`], a copy that shares pages with it, as a row of chunks.
 //! Never: does I/O: chunks are handed out one by one, whoever stores them frames and checks them.
 //!
-//! The first chunk is the [`Header`], then one chunk a page. Format 1.
+//! The first chunk is the [`Header`], then one chunk a page. The format is the table's version: a table that was never
+//! upgraded is written byte for byte as release 0.1.0 writes it, which can load it.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Table;
+use super::budgets::Allowed;
 use super::claim::Claim;
 use super::claims::{Claims, Page};
 use super::names::Names;
+use super::version::FIRST_TABLE_VERSION;
 use crate::command::Settings;
 use crate::name::Stamp;
-
-/// The format that this version writes. It reads this one and every older one.
-pub const SNAPSHOT_FORMAT: u32 = 1;
 
 /// Everything in a table but its claims.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Header {
+    /// The table's version.
     pub(super) format: u32,
     pub(super) clock: Stamp,
     pub(super) last_token: u64,
@@ -37,13 +38,15 @@ pub struct Frozen {
     claims: Claims,
     /// Of the resources that the claims name.
     names: Names,
+    /// In snapshots from version 2 on, behind the header.
+    allowed: Box<Allowed>,
 }
 
 impl Table {
     /// A copy of the table as it is now: one pointer a page.
     pub fn freeze(&self) -> Frozen {
         let header = Header {
-            format: SNAPSHOT_FORMAT,
+            format: self.version.number(),
             clock: self.clock,
             last_token: self.last_token,
             last_version: self.last_version,
@@ -51,7 +54,8 @@ impl Table {
             claim_count: self.claims.len() as u64,
             settings: self.settings.clone(),
         };
-        Frozen { header, claims: self.claims.clone(), names: self.resources.names().clone() }
+        let (claims, names) = (self.claims.clone(), self.resources.names().clone());
+        Frozen { header, claims, names, allowed: Box::new(self.allowed.clone()) }
     }
 }
 
@@ -63,8 +67,12 @@ impl Frozen {
 
     /// The whole table, chunk by chunk.
     pub fn chunks(&self) -> impl Iterator<Item = Vec<u8>> {
-        let header = std::iter::once(encode(&self.header));
-        header.chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
+        let header = match self.header.format {
+            FIRST_TABLE_VERSION => encode(&self.header),
+            _ => encode(&(&self.header, &self.allowed)),
+        };
+        std::iter::once(header)
+            .chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
     }
 
     fn unpack(&self, page: &Page) -> Vec<Claim> {

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use super::ahead::AHEAD;
+use super::budgets::Share;
 use super::claim::{End, Status};
 use super::name_index::Spot;
 use super::packed::Packed;
-use super::record::Record;
+use super::record::{RareBytes, Record};
 use super::resource::Slot;
 use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
@@ -82,24 +83,25 @@ impl Table {
 
     pub(super) fn check_owner_room(&self, owner: &str, more: u64) -> Result<(), Rejection> {
         let max = self.settings.claims_per_owner_max;
-        let used = self.owners.get(owner).copied().unwrap_or(0);
+        let used = self.owners.get(owner).map_or(0, |share| share.claims);
         if used + more > max { Err(Rejection::OwnerFull(max)) } else { Ok(()) }
     }
 
     /// A new waiting claim, known to every index but its resource's queue. `known`: where its resource stands, or
-    /// belongs.
+    /// belongs. `bytes`: what it counts for in its budgets.
     pub(super) fn create(
         &mut self,
         new: (ClaimId, &Arc<str>, &Arc<str>),
         known: Result<Slot, Spot>,
         ttl_us: Option<u64>,
         data: Option<&Data>,
+        bytes: u64,
     ) -> u64 {
         let (id, resource, owner) = new;
         self.last_version += 1;
         let slot = known.unwrap_or_else(|spot| self.resources.make(resource, spot));
         self.last_name = Some((slot, resource.clone()));
-        let owner = self.count_live(resource, owner);
+        let owner = self.count_live(resource, owner, bytes);
         let mut claim = Record::new(id, slot, owner, ttl_us, self.clock);
         claim.version = Packed::new(self.last_version);
         claim.set_data(data.cloned().map(Arc::new));
@@ -160,7 +162,7 @@ impl Table {
             claim.set_end(status, End { ended_us, ended_wall_us, reason: reason.cloned() });
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
-        let (owner, slot) = (claim.owner.clone(), claim.resource);
+        let (owner, slot, rare) = (claim.owner.clone(), claim.resource, claim.rare_bytes());
         let entry = self.resources.at_mut(slot);
         if was_active {
             entry.set_active(None);
@@ -169,7 +171,10 @@ impl Table {
         }
         entry.push_finished(seq, was_active);
         self.finished.push_back(seq);
-        self.uncount_live(slot, &owner);
+        if rare.data > 0 {
+            self.finished_with_data.push_back(seq);
+        }
+        self.count_ended(slot, &owner, rare);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
@@ -297,18 +302,24 @@ impl Table {
             if done % AHEAD == 0 {
                 self.look_back(AHEAD.min(count - done));
             }
-            let Some(seq) = self.finished.pop_front() else { break };
-            let claim = self.claims.remove(seq);
-            self.by_id.remove(claim.id, seq);
-            if let Some(idempotency) = claim.idempotency() {
-                self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
-            }
-            let entry = self.resources.at_mut(claim.resource);
-            entry.pop_finished();
-            if entry.is_empty() {
-                self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
-                self.resources.remove(claim.resource);
-            }
+            self.forget_oldest();
+        }
+    }
+
+    /// Drops the oldest finished claim.
+    pub(super) fn forget_oldest(&mut self) {
+        let Some(seq) = self.finished.pop_front() else { return };
+        let claim = self.claims.remove(seq);
+        self.uncount_finished(seq, &claim);
+        self.by_id.remove(claim.id, seq);
+        if let Some(idempotency) = claim.idempotency() {
+            self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
+        }
+        let entry = self.resources.at_mut(claim.resource);
+        entry.pop_finished();
+        if entry.is_empty() {
+            self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
+            self.resources.remove(claim.resource);
         }
     }
 
@@ -347,31 +358,32 @@ impl Table {
     }
 
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
-    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>) -> Arc<str> {
+    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
+        self.live_bytes += bytes;
         match self.namespaces.get_mut(namespace_of(resource)) {
-            Some(count) => *count += 1,
+            Some(share) => share.add(bytes),
             None => {
-                self.namespaces.insert(namespace_of(resource).into(), 1);
+                self.namespaces.insert(namespace_of(resource).into(), Share { claims: 1, bytes });
             }
         }
         let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
-        *self.owners.entry(name.clone()).or_default() += 1;
+        self.owners.entry(name.clone()).or_default().add(bytes);
         name
     }
 
-    fn uncount_live(&mut self, slot: Slot, owner: &Arc<str>) {
-        let namespace = namespace_of(self.resources.name(slot));
-        if let Some(count) = self.namespaces.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.namespaces.remove(namespace);
-            }
+    /// A live claim has become a finished one.
+    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, rare: RareBytes) {
+        let name = self.resources.name(slot);
+        let names = name.len() + owner.len();
+        let bytes = RareBytes { reason: 0, ..rare }.counted(names);
+        self.live_bytes -= bytes;
+        self.finished_bytes += rare.counted(names);
+        let namespace = namespace_of(name);
+        if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
+            self.namespaces.remove(namespace);
         }
-        if let Some(count) = self.owners.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(owner);
-            }
+        if self.owners.get_mut(owner).is_some_and(|share| share.is_empty_without(bytes)) {
+            self.owners.remove(owner);
         }
     }
 

@@ -3,10 +3,13 @@
 //! In:    views, outcomes and whole tables. Out: [`Row`]s and [`Answer`]s.
 //! Never: leaves out a field of a claim.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::table::{ListFilter, ListPage};
-use leasehold_core::{ClaimId, Data, Idempotency, Outcome, Rejection, Settings, Stamp, Status, Table, View};
+use leasehold_core::{
+    Budgets, ClaimId, Data, Idempotency, Outcome, Rejection, Scope, Settings, Stamp, Status, Table, View,
+};
 
 use super::Model;
 
@@ -55,6 +58,9 @@ pub(crate) struct State {
     token: u64,
     next_seq: u64,
     settings: Settings,
+    table_version: u32,
+    budgets: Budgets,
+    overrides: BTreeMap<Scope, u64>,
     earliest_us: Option<u64>,
     /// In order of creation.
     pub(crate) rows: Vec<Row>,
@@ -71,6 +77,9 @@ impl State {
             token: table.last_token(),
             next_seq: table.next_sequence(),
             settings: table.settings().clone(),
+            table_version: table.version(),
+            budgets: table.budgets(),
+            overrides: table.budget_overrides().into_iter().collect(),
             earliest_us: table.earliest_deadline_us(),
             rows: page.views.iter().map(row).collect(),
         }
@@ -82,6 +91,9 @@ impl State {
             token: model.token,
             next_seq: model.last_seq + 1,
             settings: model.settings.clone(),
+            table_version: model.table_version.max(1),
+            budgets: model.budgets,
+            overrides: model.overrides.iter().cloned().collect(),
             earliest_us: model.claims.iter().filter_map(|claim| claim.row.deadline_us).min(),
             rows: model.claims.iter().map(|claim| model.view(claim.seq)).collect(),
         }
@@ -148,7 +160,13 @@ fn rejected(word: &str, rejection: &Rejection) -> Answer {
         Rejection::QueueFull(max)
         | Rejection::OwnerFull(max)
         | Rejection::NamespaceFull(max)
+        | Rejection::OverridesFull(max)
         | Rejection::TableFull(max) => (format!(" {max}"), None),
+        Rejection::OwnerBytes(bytes) | Rejection::NamespaceBytes(bytes) | Rejection::TableBytes(bytes) => {
+            (format!(" {} of {}", bytes.used, bytes.max), None)
+        }
+        Rejection::TooEarly(version) => (format!(" {version}"), None),
+        Rejection::NoMemory => (String::new(), None),
     };
     Answer { word: format!("{word} {code}{more}"), rows: view.into_iter().map(|view| row(view)).collect() }
 }

@@ -10,14 +10,18 @@ use std::sync::Arc;
 
 use compare::{Answer, Row};
 use leasehold_core::{
-    Batch, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Settings, Stamp,
-    Status, Target,
+    Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Scope,
+    Settings, Stamp, Status, Target,
 };
 
 /// How many claims one entry ends because they are due.
 const EXPIRIES: usize = 100;
 /// How many waits that are over one entry ends because they stand in the way.
 const OVERDUE_WAITS: usize = 100;
+/// Bytes of a claim that count for nothing.
+const BYTES_FREE: u64 = 256;
+/// What an idempotency key counts for.
+const KEY_BYTES: usize = 180;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
@@ -38,6 +42,10 @@ pub(crate) struct Model {
     pub(crate) version: u64,
     pub(crate) last_seq: u64,
     pub(crate) settings: Settings,
+    /// Which commands and rules hold; 0 until the first upgrade.
+    pub(crate) table_version: u32,
+    pub(crate) budgets: Budgets,
+    pub(crate) overrides: Vec<(Scope, u64)>,
     /// In order of creation.
     pub(crate) claims: Vec<Entry>,
     /// How many of those this entry may still end.
@@ -64,6 +72,9 @@ impl Model {
         let answers = batch.commands.iter().map(|command| self.command(command)).collect();
         for _ in 0..2 * self.events.len() + 100 {
             self.forget_one();
+        }
+        for _ in 0..2 * self.events.len() + 100 {
+            self.trim_one();
         }
         self.backlog = self.claims.iter().any(|claim| self.due(claim));
         (answers, std::mem::take(&mut self.events))
@@ -94,6 +105,23 @@ impl Model {
                 self.settings = settings.clone();
                 Ok(Answer::word("done"))
             }
+            Command::Upgrade { version } => {
+                self.table_version = self.table_version.max(*version);
+                Ok(Answer::word("done"))
+            }
+            Command::ConfigureBudgets(_) | Command::SetBudget { .. } if self.table_version < 2 => {
+                Err(Answer::word("rejected 17 2"))
+            }
+            Command::ConfigureBudgets(budgets) => {
+                self.budgets = *budgets;
+                Ok(Answer::word("done"))
+            }
+            Command::SetBudget { scope, bytes } => {
+                self.overrides.retain(|(known, _)| known != scope);
+                self.overrides.extend(bytes.map(|bytes| (scope.clone(), bytes)));
+                Ok(Answer::word("done"))
+            }
+            Command::Refuse => Err(Answer::word("rejected 19")),
         };
         reply.unwrap_or_else(|rejection| rejection)
     }
@@ -128,7 +156,10 @@ impl Model {
                 return Err(Answer::word(format!("rejected 10 {max}")));
             }
         }
-        self.room(std::slice::from_ref(&new.resource), &new.owner).map_err(|(_, word)| rejected(&word))?;
+        let resources = std::slice::from_ref(&new.resource);
+        self.room(resources, &new.owner).map_err(|(_, word)| rejected(&word))?;
+        let beyond_names = len(new.data.as_ref()) + if new.idempotency.is_some() { KEY_BYTES } else { 0 };
+        self.byte_room(resources, &new.owner, beyond_names).map_err(|(_, word)| rejected(&word))?;
         let seq = self.create(new.id, &new.resource, &new.owner, new.ttl_us, new.data.as_ref());
         self.at(seq).idempotency = new.idempotency;
         if holder.is_none() {
@@ -166,6 +197,12 @@ impl Model {
         self.guard(seq, guard)?;
         if self.at(seq).status == Status::Waiting {
             return Err(self.show("rejected 2", seq));
+        }
+        if let Some(data) = data {
+            let before = self.at(seq).clone();
+            let after = Row { data: Some(data.clone()), ..before.clone() };
+            let more = bytes(&after).saturating_sub(bytes(&before));
+            self.fits(more, &before.resource, &before.owner).map_err(|word| rejected(&word))?;
         }
         let (clock, version) = (self.clock, self.next_version());
         let claim = self.at(seq);
@@ -232,6 +269,7 @@ impl Model {
         }
         let resources: Vec<Arc<str>> = items.iter().map(|(_, resource)| resource.clone()).collect();
         self.room(&resources, owner)
+            .and_then(|()| self.byte_room(&resources, owner, len(data)))
             .map_err(|(index, word)| Answer::word(format!("locked none {index} {word}")))?;
         let mut seqs = Vec::new();
         for (id, resource) in items {
@@ -339,6 +377,69 @@ impl Model {
             return Err((0, format!("11 {}", settings.claims_per_owner_max)));
         }
         Ok(())
+    }
+
+    /// The same for bytes, each claim with so many beyond its names.
+    fn byte_room(
+        &self,
+        resources: &[Arc<str>],
+        owner: &str,
+        beyond_names: usize,
+    ) -> Result<(), (usize, String)> {
+        let bytes = |resource: &Arc<str>| beyond_free(resource.len() + owner.len() + beyond_names);
+        let all = resources.iter().map(bytes).sum();
+        self.total_fits(all).map_err(|word| (0, word))?;
+        for (index, resource) in resources.iter().enumerate() {
+            let same = |other: &&Arc<str>| namespace(other) == namespace(resource);
+            let more = resources[..=index].iter().filter(same).map(bytes).sum();
+            self.namespace_fits(more, resource).map_err(|word| (index, word))?;
+        }
+        self.owner_fits(all, owner).map_err(|word| (0, word))
+    }
+
+    fn fits(&self, more: u64, resource: &str, owner: &str) -> Result<(), String> {
+        self.total_fits(more)?;
+        self.namespace_fits(more, resource)?;
+        self.owner_fits(more, owner)
+    }
+
+    fn total_fits(&self, more: u64) -> Result<(), String> {
+        self.within(16, more, |_| true, self.single(&Scope::Total).unwrap_or(self.budgets.total))
+    }
+
+    fn namespace_fits(&self, more: u64, resource: &str) -> Result<(), String> {
+        let wanted = namespace(resource);
+        let prefix = |scope: &Scope| match scope {
+            Scope::Namespace(prefix) if wanted.starts_with(&**prefix) => Some(prefix.len()),
+            _ => None,
+        };
+        let max = self.longest(prefix).unwrap_or(self.budgets.per_namespace);
+        self.within(15, more, |row| namespace(&row.resource) == wanted, max)
+    }
+
+    fn owner_fits(&self, more: u64, owner: &str) -> Result<(), String> {
+        let prefix = |scope: &Scope| match scope {
+            Scope::Owner(prefix) if owner.starts_with(&**prefix) => Some(prefix.len()),
+            _ => None,
+        };
+        let max = self.longest(prefix).unwrap_or(self.budgets.per_owner);
+        self.within(14, more, |row| *row.owner == *owner, max)
+    }
+
+    fn within(&self, code: u32, more: u64, counts: impl Fn(&Row) -> bool, max: u64) -> Result<(), String> {
+        let rows = self.claims.iter().map(|claim| &claim.row).filter(|row| !over(row.status));
+        let used: u64 = rows.filter(|row| counts(row)).map(bytes).sum();
+        let refused = self.table_version >= 2 && more > 0 && used + more > max;
+        if refused { Err(format!("{code} {used} of {max}")) } else { Ok(()) }
+    }
+
+    fn single(&self, wanted: &Scope) -> Option<u64> {
+        self.overrides.iter().find(|(scope, _)| scope == wanted).map(|(_, bytes)| *bytes)
+    }
+
+    fn longest(&self, prefix: impl Fn(&Scope) -> Option<usize>) -> Option<u64> {
+        let matching = self.overrides.iter().filter_map(|(scope, bytes)| Some((prefix(scope)?, *bytes)));
+        matching.max_by_key(|(len, _)| *len).map(|(_, bytes)| bytes)
     }
 
     fn create(
@@ -469,6 +570,23 @@ impl Model {
         }
     }
 
+    /// Beyond their budget the oldest finished claims lose their data; when none has any, they are forgotten.
+    fn trim_one(&mut self) {
+        let max = self.single(&Scope::Finished).unwrap_or(self.budgets.finished);
+        let mut finished: Vec<&mut Row> =
+            self.claims.iter_mut().map(|claim| &mut claim.row).filter(|row| over(row.status)).collect();
+        let used: u64 = finished.iter().map(|row| bytes(row)).sum();
+        if self.table_version < 2 || used <= max {
+            return;
+        }
+        finished.sort_by_key(|row| row.version);
+        let oldest = finished.first().map(|row| row.version);
+        match finished.into_iter().find(|row| len(row.data.as_ref()) > 0) {
+            Some(row) => row.data = None,
+            None => self.claims.retain(|claim| Some(claim.row.version) != oldest),
+        }
+    }
+
     // ---- looking
 
     fn due(&self, claim: &Entry) -> bool {
@@ -535,6 +653,21 @@ impl Model {
 
 fn rejected(word: &str) -> Answer {
     Answer::word(format!("rejected {word}"))
+}
+
+/// What a claim counts for in its budgets.
+fn bytes(row: &Row) -> u64 {
+    let key = if row.idempotency.is_some() { KEY_BYTES } else { 0 };
+    let reason = row.reason.as_ref().map_or(0, |reason| reason.len());
+    beyond_free(row.resource.len() + row.owner.len() + len(row.data.as_ref()) + reason + key)
+}
+
+fn beyond_free(bytes: usize) -> u64 {
+    (bytes as u64).saturating_sub(BYTES_FREE)
+}
+
+fn len(data: Option<&Data>) -> usize {
+    data.map_or(0, |data| data.bytes.len())
 }
 
 fn over(status: Status) -> bool {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings, Target,
+    Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Scope, Settings,
+    Target,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -73,7 +74,9 @@ fn owner() -> impl Strategy<Value = Arc<str>> {
 }
 
 fn data() -> impl Strategy<Value = Option<Data>> {
-    let data = (any::<bool>(), vec(any::<u8>(), 0..3)).prop_map(|(json, bytes)| Data {
+    // Some large enough to count in a budget.
+    let bytes = prop_oneof![3 => vec(any::<u8>(), 0..3), 1 => vec(any::<u8>(), 200..600)];
+    let data = (any::<bool>(), bytes).prop_map(|(json, bytes)| Data {
         format: if json { Format::Json } else { Format::Bytes },
         bytes: bytes.into(),
     });
@@ -157,6 +160,31 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
+fn bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(1_000_000), 3 => 0u64..1_500]
+}
+
+fn budgets() -> impl Strategy<Value = Budgets> {
+    (bytes(), bytes(), bytes(), bytes()).prop_map(|(total, per_owner, per_namespace, finished)| Budgets {
+        total,
+        per_owner,
+        per_namespace,
+        finished,
+    })
+}
+
+fn set_budget() -> impl Strategy<Value = Command> {
+    let owner = prop_oneof![Just(""), Just("a"), Just("ann"), Just("b")].prop_map(Arc::from);
+    let namespace = prop_oneof![Just(""), Just("a"), Just("b"), Just("b/c")].prop_map(Arc::from);
+    let scope = prop_oneof![
+        Just(Scope::Total),
+        Just(Scope::Finished),
+        owner.prop_map(Scope::Owner),
+        namespace.prop_map(Scope::Namespace),
+    ];
+    (scope, option::weighted(0.6, bytes())).prop_map(|(scope, bytes)| Command::SetBudget { scope, bytes })
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let renew = (target(), guard(), option::weighted(0.4, time()), data())
         .prop_map(|(target, guard, ttl_us, data)| Command::Renew { target, guard, ttl_us, data });
@@ -181,6 +209,10 @@ fn command() -> impl Strategy<Value = Command> {
         3 => vec(resource(), 0..3).prop_map(|resources| Command::Settle { resources }),
         3 => Just(Command::Tick),
         3 => settings().prop_map(Command::Configure),
+        2 => (1u32..=2).prop_map(|version| Command::Upgrade { version }),
+        2 => budgets().prop_map(Command::ConfigureBudgets),
+        2 => set_budget(),
+        1 => Just(Command::Refuse),
     ]
 }
 

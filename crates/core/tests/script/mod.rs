@@ -8,20 +8,22 @@
 //! A claim is known by a short name, which also is its owner's unless `owner=` says otherwise.
 //!
 //! ```text
-//! a: claim R [ttl=T] [refuse|wait=T] [owner=O] [data=D|json=J] [key=K/FINGERPRINT]
+//! a: claim R [ttl=T] [refuse|wait=T] [owner=O] [data=D|json=J|large=BYTES] [key=K/FINGERPRINT]
 //! activate a
 //! renew a|holder=R [ttl=T] [data=D|json=J] [owner=O] [version=N]
 //! release|abort|withdraw|revoke a|holder=R [owner=O] [version=N] [reason=TEXT] [purge]
 //! lock-all owner=O [ttl=T] [data=D|json=J] a@R b@S …
 //! revoke-all [on=R] [before=N] [reason=TEXT]
-//! settle R …            configure NAME=N …          tick
+//! settle R …            configure NAME=N …          tick        refuse
+//! upgrade version=N     budgets [total|per_owner|per_namespace|finished=N] …
+//! budget total|finished|owner|namespace [prefix=P] [bytes=N]     without bytes: no override any more
 //! repeat N COMMAND      the command N times in one entry, `{}` in it counting from 1
 //! batch { … }           several commands, one to a line, in one entry
 //! advance T             the stamp moves on by T, and a tick is applied
 //! at T                  the stamp of the next command, which may lie in the past
 //! wall T                how far the wall clock is ahead of the table clock from now on
 //! snapshot              the table is frozen and restored from its bytes
-//! show a                queue R        table        digest (numbered: equal tables, equal numbers)
+//! show a                queue R        table        bytes        digest (numbered: equal tables, equal numbers)
 //! list [status=S] [resource=R] [ttl|created|active|waiting=MIN..MAX] [offset=N] [limit=N] [budget=N]
 //! ```
 
@@ -129,6 +131,7 @@ impl Script {
             "show" => printed.push(self.show(&args.word()?)),
             "queue" => printed.push(self.queue(&args.word()?)),
             "table" => printed.push(print::table(&self.table)),
+            "bytes" => printed.push(print::bytes(&self.table)),
             "digest" => printed.push(self.digest()),
             "list" => printed.push(self.list(&mut args)?),
             _ => {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use leasehold_core::table::ListFilter;
 use leasehold_core::{
-    Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings, Status, Target,
+    Budgets, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Scope, Settings, Status,
+    Target,
 };
 
 use super::Names;
@@ -69,7 +70,9 @@ impl Args {
     fn data(&mut self) -> Option<Data> {
         let data = |format| move |text: String| Data { format, bytes: text.into_bytes().into() };
         let json = self.text("json").map(data(Format::Json));
-        json.or_else(|| self.text("data").map(data(Format::Bytes)))
+        let large = |text: String| Some("x".repeat(text.parse().ok()?));
+        let large = self.text("large").and_then(large);
+        json.or_else(|| self.text("data").or(large).map(data(Format::Bytes)))
     }
 
     fn guard(&mut self) -> Result<Guard, String> {
@@ -136,6 +139,12 @@ pub(crate) fn command(
         }
         "tick" => Command::Tick,
         "configure" => Command::Configure(configure(&mut args, settings)?),
+        "upgrade" => {
+            Command::Upgrade { version: args.number("version")?.ok_or("version= is missing")? as u32 }
+        }
+        "budgets" => Command::ConfigureBudgets(budgets(&mut args)?),
+        "budget" => Command::SetBudget { scope: scope(&mut args)?, bytes: args.number("bytes")? },
+        "refuse" => Command::Refuse,
         name => claim(name.strip_suffix(':').ok_or_else(|| format!("what is {name}?"))?, &mut args, names)?,
     };
     args.end()?;
@@ -184,6 +193,26 @@ fn lock_all(args: &mut Args, names: &mut Names) -> Result<Command, String> {
         items.push((names.id(name), resource.into()));
     }
     Ok(Command::LockAll { items, owner, ttl_us, data })
+}
+
+fn budgets(args: &mut Args) -> Result<Budgets, String> {
+    let default = Budgets::default();
+    Ok(Budgets {
+        total: args.number("total")?.unwrap_or(default.total),
+        per_owner: args.number("per_owner")?.unwrap_or(default.per_owner),
+        per_namespace: args.number("per_namespace")?.unwrap_or(default.per_namespace),
+        finished: args.number("finished")?.unwrap_or(default.finished),
+    })
+}
+
+fn scope(args: &mut Args) -> Result<Scope, String> {
+    match args.word()?.as_str() {
+        "total" => Ok(Scope::Total),
+        "finished" => Ok(Scope::Finished),
+        "owner" => Ok(Scope::Owner(args.arc("prefix").unwrap_or_default())),
+        "namespace" => Ok(Scope::Namespace(args.arc("prefix").unwrap_or_default())),
+        scope => Err(format!("{scope} has no budget")),
+    }
 }
 
 fn configure(args: &mut Args, settings: &Settings) -> Result<Settings, String> {

@@ -101,7 +101,11 @@ pub(crate) fn claim(view: &View) -> String {
     put("renewed-wall", (claim.renewals > 0).then(|| time(claim.renewed_wall_us)));
     put("unpicked", claim.unpicked.then(|| "yes".into()));
     let data = claim.data.as_ref();
-    put("data", data.map(|data| format!("{:?}:{}", data.format, String::from_utf8_lossy(&data.bytes))));
+    let text = |bytes: &[u8]| match bytes.len() {
+        0..100 => String::from_utf8_lossy(bytes).into_owned(),
+        len => format!("{len} bytes"),
+    };
+    put("data", data.map(|data| format!("{:?}:{}", data.format, text(&data.bytes))));
     put("key", claim.idempotency.as_ref().map(|known| format!("{}/{}", known.key, known.fingerprint)));
     put("ended", claim.end.as_ref().map(|end| wall(end.ended_us, end.ended_wall_us)));
     let reason = claim.end.as_ref().and_then(|end| end.reason.as_ref());
@@ -119,6 +123,12 @@ pub(crate) fn table(table: &Table) -> String {
     let (clock, token) = (time(table.clock().now_us), table.last_token());
     let earliest = table.earliest_deadline_us().map_or("never".into(), time);
     format!("clock={clock} token={token} resources={} earliest={earliest}{counts}", table.resource_count())
+}
+
+/// What is used of the byte budgets.
+pub(crate) fn bytes(table: &Table) -> String {
+    let (live, finished) = table.bytes_used();
+    format!("live: {live}; finished: {finished}")
 }
 
 /// An instant, with the wall clock where it differs.

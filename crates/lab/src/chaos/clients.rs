@@ -111,7 +111,8 @@ impl Client {
             match request_with(node, method, path, headers, body, PATIENCE) {
                 Ok(reply) if reply.status < 500 => return Sent::Answered(reply, unknown),
                 Err(lost) if !lost.sent => {}
-                // Also a 503 may say that the outcome is unknown.
+                // It certainly did not happen: whoever finds it done has found a violation.
+                Ok(reply) if is_certainly_undone(&reply) => {}
                 Ok(_) | Err(_) => unknown += 1,
             }
             self.place = (self.place + 1) % self.shared.nodes.len();
@@ -407,4 +408,9 @@ fn state(claim: &Value) -> Option<Answer> {
         "active" => Some(Answer::Active { token: claim["token"].as_u64()? }),
         _ => Some(Answer::Over),
     }
+}
+
+/// 503 and 507 say that nothing happened, but for leases, where a header may say that nobody knows.
+fn is_certainly_undone(reply: &Reply) -> bool {
+    matches!(reply.status, 503 | 507) && reply.header("leasehold-outcome").is_none()
 }

@@ -158,6 +158,8 @@ fn start_node(id: u64, peers: BTreeMap<u64, String>, join: Option<String>) {
     let config = EngineConfig {
         data_dir: files::home(id),
         settings: Settings::default(),
+        budgets: leasehold_core::Budgets::default(),
+        memory_max_bytes: None,
         snapshot_log_bytes: 2 << 10,
         listeners: observer.listeners(),
         cluster: Some(cluster),

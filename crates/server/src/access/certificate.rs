@@ -1,6 +1,6 @@
 //! Client certificates: who one is about.
 //!
-//! In:    a certificate that TLS has verified already, in DER. Out: its user and groups.
+//! In:    a certificate that TLS has verified already, in DER. Out: its user and groups, and when it expires.
 //! Never: decides whether it is valid: the handshake has.
 //!
 //! Only the way to the subject and the alternative names is read; whatever else a certificate contains is passed over.
@@ -30,6 +30,8 @@ const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 0x04, 0x0b];
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
 const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const EXTENSIONS: u8 = 0xa3;
 
 /// The identity in a certificate: organisations and units are its groups.
@@ -43,6 +45,44 @@ pub fn identify(der: &[u8], user_from: UserFrom) -> Result<Identity, String> {
     };
     let user = user.ok_or_else(|| format!("the client certificate has no {user_from:?} to name its user"))?;
     Identity::new(&user, &subject.groups, How::Certificate)
+}
+
+/// When a certificate stops being valid, in unix seconds.
+pub fn expires(der: &[u8]) -> Option<u64> {
+    let (_, certificate, _) = element(der)?;
+    let (_, mut rest, _) = element(certificate)?;
+    let mut sequences = 0;
+    loop {
+        let (tag, content, after) = element(rest)?;
+        rest = after;
+        sequences += usize::from(tag == SEQUENCE);
+        // Algorithm, issuer, validity: from, until.
+        if sequences == 3 {
+            let (_, _, until) = element(content)?;
+            let (tag, until, _) = element(until)?;
+            return instant(tag, std::str::from_utf8(until).ok()?);
+        }
+    }
+}
+
+/// `YYMMDDhhmmssZ` of the years 1950 to 2049, or `YYYYMMDDhhmmssZ`.
+fn instant(tag: u8, text: &str) -> Option<u64> {
+    let digits =
+        text.strip_suffix('Z').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+    let digits = match (tag, digits.len()) {
+        (UTC_TIME, 12) if digits < "50" => format!("20{digits}"),
+        (UTC_TIME, 12) => format!("19{digits}"),
+        (GENERALIZED_TIME, 14) => digits.into(),
+        _ => return None,
+    };
+    let number = |range: std::ops::Range<usize>| digits[range].parse::<i8>().ok();
+    let year = digits[..4].parse().ok()?;
+    let (month, day) = (number(4..6)?, number(6..8)?);
+    let (hour, minute, second) = (number(8..10)?, number(10..12)?, number(12..14)?);
+    let time = jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    // One without an end says the last second of the year 9999; one that expired before 1970 has expired, too.
+    let seconds = time.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs();
+    Some(u64::try_from(seconds).unwrap_or(0))
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +191,20 @@ mod tests {
         for der in [&b""[..], b"\x30", b"\x30\x84\xff\xff\xff\xff", b"\x30\x02\x30\x00", b"\x30\x80\x00\x00"]
         {
             assert!(identify(der, UserFrom::CommonName).is_err(), "{der:?}");
+            assert_eq!(expires(der), None, "{der:?}");
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_time_are_understood_and_nothing_else() {
+        assert_eq!(instant(UTC_TIME, "231114221320Z"), Some(1_700_000_000));
+        assert_eq!(instant(GENERALIZED_TIME, "20231114221320Z"), Some(1_700_000_000));
+        assert_eq!(instant(GENERALIZED_TIME, "99991231235959Z"), Some(253_402_300_799));
+        assert_eq!(instant(UTC_TIME, "500101000000Z"), Some(0));
+        for odd in
+            ["", "Z", "231114221320", "2311142213Z", "231314221320Z", "231114221320+0100", "23111422132éZ"]
+        {
+            assert_eq!(instant(UTC_TIME, odd), None, "{odd}");
         }
     }
 }

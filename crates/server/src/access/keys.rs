@@ -171,6 +171,11 @@ impl Keys {
         &self.ids
     }
 
+    /// The users of all keys.
+    pub fn users(&self) -> impl Iterator<Item = Arc<str>> {
+        self.by_hash.values().map(|known| known.identity.user.clone())
+    }
+
     /// Whom a key stands for, by its hash, and when it ends.
     pub fn find(&self, hash: &[u8; 32], now: u64) -> Option<(Arc<Identity>, Option<u64>)> {
         let Known { identity, expires } = self.by_hash.get(hash)?;

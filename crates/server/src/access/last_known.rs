@@ -7,8 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use zeroize::Zeroizing;
 
-use super::{Policy, Ticket, Validity, unix_now};
+use super::{Policy, Ticket, unix_now};
 
 /// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
 /// hashed and looked up.
@@ -16,9 +17,8 @@ use super::{Policy, Ticket, Validity, unix_now};
 pub struct LastKnown(Mutex<Option<Known>>);
 
 struct Known {
-    credentials: Box<str>,
+    credentials: Zeroizing<Box<str>>,
     ticket: Arc<Ticket>,
-    validity: Validity,
 }
 
 impl LastKnown {
@@ -28,11 +28,17 @@ impl LastKnown {
             Arc::ptr_eq(&known.ticket.policy, policy)
                 && is_same(known.credentials.as_bytes(), credentials.as_bytes())
         })?;
-        known.validity.holds(unix_now()).then(|| known.ticket.clone())
+        known.ticket.validity.holds(unix_now()).then(|| known.ticket.clone())
     }
 
-    pub(super) fn keep(&self, credentials: &str, ticket: &Arc<Ticket>, validity: Validity) {
-        let known = Known { credentials: credentials.into(), ticket: ticket.clone(), validity };
+    /// Whether the credentials that came last were withdrawn since.
+    pub fn is_withdrawn(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(|known| known.ticket.is_withdrawn())
+    }
+
+    pub(super) fn keep(&self, credentials: &str, ticket: &Arc<Ticket>) {
+        let credentials = Zeroizing::new(credentials.into());
+        let known = Known { credentials, ticket: ticket.clone() };
         *self.0.lock() = Some(known);
     }
 }

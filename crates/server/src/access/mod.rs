@@ -20,8 +20,9 @@ pub mod proxy;
 pub mod rate;
 pub mod rules;
 pub mod settings;
+pub mod validity;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,6 +32,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use self::identity::{How, Identity, owner_with, user_of};
 use self::jwt::Unverified;
@@ -41,6 +43,7 @@ use self::proxy::Proxies;
 use self::rate::Rates;
 use self::rules::{Rules, Verb};
 use self::settings::AccessOptions;
+use self::validity::{Successor, Validity, Withdrawn};
 use crate::audit::Audit;
 use crate::http::Response;
 use crate::http::headers::Headers;
@@ -55,7 +58,7 @@ const GUESSES_PER_SECOND: f64 = 100.0;
 /// Where the leases dialect has its credentials.
 const LEASES_CREDENTIALS: HeaderName = HeaderName::from_static("x-quorum-your-auth-credentials");
 /// How often the file of keys is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(400);
 
 /// Who may do what, as one whole: a reload puts another in its place.
 #[derive(Debug)]
@@ -66,6 +69,7 @@ pub struct Policy {
     providers: Vec<Arc<Provider>>,
     proxies: Option<Proxies>,
     remembered: RwLock<HashMap<[u8; 32], Remembered>>,
+    successor: Successor,
 }
 
 /// A token that was found good.
@@ -73,25 +77,6 @@ pub struct Policy {
 struct Remembered {
     identity: Arc<Identity>,
     validity: Validity,
-}
-
-/// How long credentials that were found good stay so, under one policy.
-#[derive(Debug, Clone, Default)]
-struct Validity {
-    /// In seconds since 1970; `None`: for ever.
-    until: Option<u64>,
-    /// Whose keys, of which generation, a token was verified with.
-    provider: Option<(Arc<Provider>, u64)>,
-}
-
-impl Validity {
-    fn holds(&self, now: u64) -> bool {
-        self.until.is_none_or(|until| now < until)
-            && self
-                .provider
-                .as_ref()
-                .is_none_or(|(provider, generation)| provider.generation() == *generation)
-    }
 }
 
 /// The door.
@@ -102,6 +87,9 @@ pub struct Access {
     /// Credentials that are bad, or were not seen before, by address.
     guesses: Rates,
     audit: Option<Arc<Audit>>,
+    /// Told after each change of the policy.
+    changed: watch::Sender<()>,
+    withdrawn: Withdrawn,
 }
 
 /// Who asks, for the time of one request. Without access control there is nothing to know.
@@ -111,6 +99,8 @@ pub struct Caller(Option<Arc<Ticket>>);
 #[derive(Debug)]
 struct Ticket {
     identity: Arc<Identity>,
+    /// How long the credentials stay good.
+    validity: Validity,
     policy: Arc<Policy>,
     from: Arc<str>,
     audit: Option<Arc<Audit>>,
@@ -151,6 +141,10 @@ impl Policy {
     pub fn new(options: &AccessOptions, old: Option<&Self>) -> Result<Self, String> {
         let keys = match &options.keys {
             Some(path) => {
+                // A file that is gone for a moment must not end everybody's credentials.
+                if old.is_some() && !path.exists() {
+                    return Err(format!("{}: there is no such file", path.display()));
+                }
                 Keys::new(&KeyFile::read(path)?).map_err(|why| format!("{}: {why}", path.display()))?
             }
             None => Keys::default(),
@@ -170,6 +164,7 @@ impl Policy {
             providers: options.oidc.iter().map(provider).collect::<Result<_, String>>()?,
             proxies: proxies.map_err(|why| format!("access.proxy: {why}"))?,
             remembered: RwLock::default(),
+            successor: Successor::default(),
         })
     }
 
@@ -244,8 +239,9 @@ impl Policy {
     }
 
     fn key(&self, key: &str) -> Option<(Arc<Identity>, Validity)> {
-        let (identity, until) = self.keys.find(&hash(key), unix_now())?;
-        Some((identity, Validity { until, provider: None }))
+        let hash = hash(key);
+        let (identity, until) = self.keys.find(&hash, unix_now())?;
+        Some((identity, Validity { until, provider: None, key: Some(hash) }))
     }
 
     fn remembered(&self, hash: &[u8; 32]) -> Option<(Arc<Identity>, Validity)> {
@@ -283,7 +279,8 @@ impl Access {
             RwLock::new(Arc::new(policy))
         });
         let guesses = Rates::new(GUESSES_PER_SECOND, 10.0 * GUESSES_PER_SECOND);
-        Arc::new(Self { policy, rates, guesses, audit })
+        let (changed, withdrawn) = (watch::Sender::new(()), Withdrawn::default());
+        Arc::new(Self { policy, rates, guesses, audit, changed, withdrawn })
     }
 
     /// Whether there is any access control.
@@ -313,9 +310,11 @@ impl Access {
                 if identity.how == How::Refused {
                     self.admit(&self.guesses, &from, connection, headers)?;
                 }
-                let ticket = Arc::new(Ticket { identity, policy, from, audit: self.audit.clone() });
-                if let (Some(given), Some(validity)) = (given, validity) {
-                    connection.last_known.keep(given, &ticket, validity);
+                let keeps = validity.is_some();
+                let validity = validity.unwrap_or_default();
+                let ticket = Arc::new(Ticket { identity, validity, policy, from, audit: self.audit.clone() });
+                if let Some(given) = given.filter(|_| keeps) {
+                    connection.last_known.keep(given, &ticket);
                 }
                 self.admitted(ticket, connection, headers)
             }
@@ -365,16 +364,17 @@ impl Access {
     /// Verifies a token that was not seen before, and remembers it.
     pub async fn resolve(&self, pending: Pending) -> Caller {
         let Pending { policy, provider, token, hash, from } = pending;
-        let identity = match provider.identify(&token, unix_now()).await {
+        let (identity, validity) = match provider.identify(&token, unix_now()).await {
             Ok(Verified { identity, until, generation }) => {
                 let identity = Arc::new(identity);
-                let validity = Validity { until: Some(until), provider: Some((provider, generation)) };
-                policy.remember(hash, Remembered { identity: identity.clone(), validity });
-                identity
+                let provider = Some((provider, generation));
+                let validity = Validity { until: Some(until), provider, key: None };
+                policy.remember(hash, Remembered { identity: identity.clone(), validity: validity.clone() });
+                (identity, validity)
             }
-            Err(why) => Arc::new(refused(&why.to_string())),
+            Err(why) => (Arc::new(refused(&why.to_string())), Validity::default()),
         };
-        Caller(Some(Arc::new(Ticket { identity, policy, from, audit: self.audit.clone() })))
+        Caller(Some(Arc::new(Ticket { identity, validity, policy, from, audit: self.audit.clone() })))
     }
 
     /// Puts another policy in place of this one; on a mistake the old one stays.
@@ -394,8 +394,34 @@ impl Access {
             let (added, withdrawn) = (missing(&old.keys, &new.keys), missing(&new.keys, &old.keys));
             audit.access_changed(old.options != new.options, rules, &added, &withdrawn);
         }
-        *policy.write() = Arc::new(new);
+        let withdrawn = new.withdrawn_since(&old);
+        let new = Arc::new(new);
+        *policy.write() = new.clone();
+        old.replace_by(new);
+        self.withdrawn.add(withdrawn);
+        self.changed.send_replace(());
         Ok(())
+    }
+
+    /// Told after each change of the policy.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Users whose last credentials were taken away since this was asked last; waits until there are some.
+    pub async fn withdrawn(&self) -> BTreeSet<Arc<str>> {
+        self.withdrawn.take().await
+    }
+
+    /// The authority of this connection's certificate was removed: its user has lost its credentials.
+    pub fn certificate_withdrawn(&self, connection: &Connection) {
+        let policy = self.policy.as_ref().map(|policy| policy.read().clone());
+        let identity = policy.as_ref().and_then(|policy| policy.certificate(connection));
+        if let (Some(policy), Some(identity)) = (policy, identity.filter(|identity| identity.is_known()))
+            && !policy.keys.users().any(|user| user == identity.user)
+        {
+            self.withdrawn.add([identity.user.clone()].into());
+        }
     }
 
     /// Reads the file of keys anew whenever it changes, so that a withdrawal needs nothing else.
@@ -425,6 +451,11 @@ impl Caller {
     /// Somebody on a node without access control.
     pub const ANYONE: Self = Self(None);
 
+    /// Whether valid credentials say who asks.
+    pub fn is_known(&self) -> bool {
+        self.0.as_ref().is_some_and(|ticket| ticket.identity.is_known())
+    }
+
     /// Whether access control is on.
     pub fn is_checked(&self) -> bool {
         self.0.is_some()
@@ -451,17 +482,19 @@ impl Caller {
     pub fn owns(&self, owner: &str) -> bool {
         match &self.0 {
             Some(ticket) if ticket.identity.is_known() => *user_of(owner) == *ticket.identity.user,
-            // Those without credentials are told apart by their addresses alone.
+            // Bad credentials are nobody's. Those without any are told apart by their addresses alone.
+            Some(ticket) if ticket.identity.how == How::Refused => false,
             Some(ticket) => owner_with(&ticket.identity.user, &ticket.from)[..] == *owner,
             None => true,
         }
     }
 
-    /// Whether the caller may do that there.
+    /// Whether the caller may do that there, by the rules in force now.
     pub fn may(&self, verb: Verb, resource: &str) -> bool {
         self.0.as_ref().is_none_or(|ticket| {
             ticket.identity.how != How::Refused
-                && ticket.policy.rules.decide(&ticket.identity, verb, resource).allowed
+                && !ticket.is_withdrawn()
+                && ticket.policy.newest().rules.decide(&ticket.identity, verb, resource).allowed
         })
     }
 
@@ -480,12 +513,27 @@ impl Caller {
         if self.may(verb, resource) { Ok(()) } else { Err(self.refuse(verb, resource)) }
     }
 
+    /// The same with one of these verbs; the refusal names the first.
+    pub fn require_one_of(&self, verbs: &[Verb], resource: &str) -> Result<(), Response> {
+        let may = verbs.iter().any(|verb| self.may(*verb, resource));
+        if may { Ok(()) } else { Err(self.refuse(verbs[0], resource)) }
+    }
+
+    /// Leave to name resources below this prefix in a body: one of these verbs on any of them.
+    pub fn require_below(&self, verbs: &[Verb], prefix: &str) -> Result<(), Response> {
+        let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
+        let could = || verbs.iter().any(|verb| policy.rules.could(identity, *verb, prefix));
+        let may = identity.how != How::Refused && could();
+        if may { Ok(()) } else { Err(self.refuse(verbs[0], &format!("{prefix}*"))) }
+    }
+
     /// Leave to have a list made of what the caller may see, which may be nothing; a 401 for those who gave no
     /// credentials and can't see anything without.
-    pub fn require_any(&self, verbs: &[Verb]) -> Result<(), Response> {
+    pub fn require_any(&self, verbs: &[Verb], resource: &str) -> Result<(), Response> {
         let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
-        let could = || identity.is_known() || verbs.iter().any(|verb| policy.rules.could(identity, *verb));
-        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], "*")) }
+        let could =
+            || identity.is_known() || verbs.iter().any(|verb| policy.rules.could(identity, *verb, ""));
+        if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], resource)) }
     }
 
     /// Tells the audit that the table said no to this caller: what it wanted is somebody else's.
@@ -558,15 +606,4 @@ pub(crate) fn fingerprint(path: &Path) -> Option<(SystemTime, u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_runs_out_is_good_until_then() {
-        let until = |until| Validity { until, provider: None };
-        assert!(until(None).holds(u64::MAX) && until(Some(200)).holds(199) && !until(Some(200)).holds(200));
-    }
 }

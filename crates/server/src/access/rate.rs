@@ -51,6 +51,14 @@ impl Rates {
         admitted
     }
 
+    /// Whether the next request would be admitted; counts nothing.
+    pub fn look(&self, name: &str, now: Instant) -> Result<(), Duration> {
+        match self.buckets.lock().get(name) {
+            Some(bucket) => self.take(&mut { *bucket }, now),
+            None => Ok(()),
+        }
+    }
+
     fn left(&self, bucket: &Bucket, now: Instant) -> f64 {
         let gained = now.saturating_duration_since(bucket.at).as_secs_f64() * self.per_second;
         (bucket.left + gained).min(self.burst)

@@ -157,10 +157,14 @@ impl Rules {
         }
     }
 
-    /// Whether there is anything on which this identity could have the right.
-    pub fn could(&self, who: &Identity, verb: Verb) -> bool {
-        let gives =
-            |rule: &Rule| rule.effect == Effect::Allow && rule.verbs & verb.bit() != 0 && rule.is_for(who);
+    /// Whether there is a name that starts so on which this identity could have the right.
+    pub fn could(&self, who: &Identity, verb: Verb, prefix: &str) -> bool {
+        let gives = |rule: &Rule| {
+            rule.effect == Effect::Allow
+                && rule.verbs & verb.bit() != 0
+                && rule.is_for(who)
+                && rule.resources.iter().any(|pattern| pattern.overlaps(prefix))
+        };
         if self.0.is_empty() { who.is_known() } else { self.0.iter().any(gives) }
     }
 }
@@ -210,6 +214,14 @@ impl Pattern {
             Some(start) => Ok(Self::Starts(start.into())),
             None if text.contains('*') => Err(format!("'{text}': '*' stands only at the end")),
             None => Ok(Self::Below(text.strip_suffix('/').unwrap_or(text).into())),
+        }
+    }
+
+    /// Whether some name that starts with `prefix` matches.
+    fn overlaps(&self, prefix: &str) -> bool {
+        match self {
+            Self::Starts(start) => prefix.starts_with(start.as_str()) || start.starts_with(prefix),
+            Self::Below(name) => name.starts_with(prefix) || self.matches(prefix),
         }
     }
 

@@ -1,30 +1,38 @@
 //! The audit: who got what, from where, why, as one JSON line each.
 //!
 //! In:    events from the table (as a listener), refusals and changes of access control from the door.
-//! Out:   lines, through a bounded queue, to the thread in `writer.rs`.
+//! Out:   lines, through a bounded queue, to the thread in `writer.rs`. Refusals have a file of their own: however many
+//!        there are, they never push a grant out.
 //! Never: holds up the table or a request. What does not fit into the queue is counted, and the count is a line, too.
+//!
+//! - `notes.rs`     which request made or ended a claim
+//! - `refusals.rs`  refusals, counted and summed up
+//! - `writer.rs`    the thread that writes, and puts full files aside
 
+mod notes;
+mod refusals;
 mod writer;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock, Weak};
 
-use leasehold_core::{ClaimId, Event, EventKind};
+use leasehold_core::{ClaimId, Ending, Event, EventKind, Status};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+pub use self::notes::Noted;
+use self::notes::{Asker, Notes, Wish};
+use self::refusals::{Refusal, Refusals};
+use crate::engine::Engine;
 use crate::engine::clock::wall_us;
 use crate::http::time::rfc3339;
 use crate::publish::Listener;
 
 /// Lines on their way to the file.
 const QUEUE_LEN: usize = 65_536;
-/// Claims of which it is remembered who asked for their change, until the change happens.
-const NOTES_MAX: usize = 100_000;
 
 /// `[audit]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -57,11 +65,20 @@ impl AuditOptions {
     fn file(&self) -> Option<PathBuf> {
         (self.to != "stderr").then(|| self.to.clone().into())
     }
+
+    /// `audit.refused.jsonl` for `audit.jsonl`.
+    fn refused_file(&self) -> Option<PathBuf> {
+        let file = self.file()?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let end = file.extension().map_or_else(String::new, |end| format!(".{}", end.to_string_lossy()));
+        Some(file.with_file_name(format!("{name}.refused{end}")))
+    }
 }
 
 /// One line, or the wish to know that all before it are written.
 enum Line {
     Text(String),
+    Refused(String),
     Flush(SyncSender<()>),
 }
 
@@ -74,42 +91,47 @@ pub struct Audit {
     written: u64,
     /// Whether events are new, where the place they go to can't tell what it has seen.
     live: AtomicBool,
-    notes: Mutex<HashMap<ClaimId, Note>>,
-}
-
-/// Who asked for a change.
-#[derive(Debug, Clone)]
-struct Note {
-    by: Arc<str>,
-    from: Arc<str>,
+    notes: Mutex<Notes>,
+    refusals: Arc<Mutex<Refusals>>,
+    /// The table, once there is one.
+    engine: OnceLock<Weak<Engine>>,
+    /// The table was replaced as a whole: some claims that waited may be gone without an event.
+    replaced: AtomicBool,
 }
 
 impl Audit {
-    /// Opens the file and starts the thread that writes.
+    /// Opens the files and starts the thread that writes.
     pub fn start(options: &AuditOptions) -> Result<Arc<Self>, String> {
         let file = options.file();
         let failed = |error: std::io::Error| format!("audit: {}: {error}", options.to);
         let written = file.as_deref().map_or(Ok(None), writer::last_index).map_err(failed)?;
         let (lines, queue) = sync_channel(QUEUE_LEN);
-        let writer =
-            writer::Writer::open(file.clone(), options.max_mib << 20, options.keep).map_err(failed)?;
+        let open = |file| writer::Writer::open(file, options.max_mib << 20, options.keep).map_err(failed);
+        let refusals = Arc::new(Mutex::new(Refusals::default()));
+        let live = AtomicBool::new(file.is_some());
+        let (grants, refused) = (open(file)?, open(options.refused_file())?);
+        let pen = writer::Pen { grants, refused, refusals: refusals.clone() };
         let thread = std::thread::Builder::new().name("audit".into());
-        thread.spawn(move || writer.run(&queue)).map_err(failed)?;
+        thread.spawn(move || pen.run(&queue)).map_err(failed)?;
         Ok(Arc::new(Self {
             lines,
             lost: AtomicU64::new(0),
             written: written.unwrap_or(0),
-            live: AtomicBool::new(file.is_some()),
+            live,
             notes: Mutex::default(),
+            refusals,
+            engine: OnceLock::new(),
+            replaced: AtomicBool::new(false),
         }))
     }
 
-    /// From now on events are new.
-    pub fn go_live(&self) {
+    /// From now on events are new, and this is the engine whose events they are.
+    pub fn go_live(&self, engine: &Arc<Engine>) {
+        self.engine.set(Arc::downgrade(engine)).ok();
         self.live.store(true, Ordering::Release);
     }
 
-    /// Returns when everything so far is written.
+    /// Returns when everything so far is written, refusals that are only counted included.
     pub fn flush(&self) {
         let (done, written) = sync_channel(1);
         if self.lines.send(Line::Flush(done)).is_ok() {
@@ -117,19 +139,35 @@ impl Audit {
         }
     }
 
-    /// The next change of this claim is asked for by this caller.
-    pub fn note(&self, claim: ClaimId, by: Arc<str>, from: Arc<str>) {
-        let mut notes = self.notes.lock();
-        if notes.len() >= NOTES_MAX {
-            notes.clear();
-        }
-        notes.insert(claim, Note { by, from });
+    /// A request asks for this claim to be made.
+    pub fn note(self: &Arc<Self>, claim: ClaimId, by: Arc<str>, from: Arc<str>) -> Noted {
+        self.add_note(claim, Wish::Make, Asker { by, from })
+    }
+
+    /// A request asks for this claim to end. `only_of`: the table refuses that if the owner is somebody else.
+    pub fn note_end(
+        self: &Arc<Self>,
+        claim: ClaimId,
+        ending: Ending,
+        only_of: Option<Arc<str>>,
+        by: Arc<str>,
+        from: Arc<str>,
+    ) -> Noted {
+        self.add_note(claim, Wish::End { ending, only_of }, Asker { by, from })
+    }
+
+    fn add_note(self: &Arc<Self>, claim: ClaimId, wish: Wish, asker: Asker) -> Noted {
+        let number = self.notes.lock().add(claim, wish, asker);
+        Noted::new(self.clone(), claim, number)
     }
 
     /// A caller was turned away.
     pub fn refused(&self, who: &str, how: &str, from: &str, verb: &str, resource: &str, status: u16) {
-        let time = rfc3339(wall_us());
-        self.send(&RefusedLine { time, what: "refused", who, how, from, verb, resource, status });
+        let refusal = Refusal { who, how, from, verb, resource, status };
+        let line = self.refusals.lock().count(refusal);
+        if let Some(line) = line {
+            self.send(Line::Refused(line));
+        }
     }
 
     /// Access control was changed.
@@ -140,7 +178,7 @@ impl Audit {
         made: &[String],
         withdrawn: &[String],
     ) {
-        self.send(&AccessLine {
+        self.send_text(&AccessLine {
             time: rfc3339(wall_us()),
             what: "access-changed",
             settings_changed,
@@ -150,8 +188,12 @@ impl Audit {
         });
     }
 
-    fn send(&self, line: &impl Serialize) {
+    fn send_text(&self, line: &impl Serialize) {
         let line = serde_json::to_string(line).unwrap_or_default();
+        self.send(Line::Text(format!("{line}\n")));
+    }
+
+    fn send(&self, line: Line) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let line = json!({"time": rfc3339(wall_us()), "what": "lost", "count": lost});
@@ -160,24 +202,37 @@ impl Audit {
                 return;
             }
         }
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(Line::Text(format!("{line}\n"))) {
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(line) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// After the table was replaced: forgets whoever asked for claims that no longer wait.
+    fn prune(&self) {
+        let Some(engine) = self.engine.get().and_then(Weak::upgrade) else { return };
+        engine.read(|table, now_us| {
+            let waits = |claim| {
+                let view = table.claim_view(claim, now_us);
+                view.is_some_and(|view| view.claim.status == Status::Waiting)
+            };
+            self.notes.lock().keep_waiting(waits);
+        });
+    }
+
     fn tell(&self, index: u64, event: &Event) {
-        let (what, note) = match event.kind {
-            EventKind::Activated { .. } => ("granted", self.notes.lock().get(&event.claim).cloned()),
-            EventKind::Ended { status, .. } => (status.as_str(), self.notes.lock().remove(&event.claim)),
+        let asker = self.notes.lock().asker_of(event);
+        let what = match event.kind {
+            EventKind::Activated { .. } => "granted",
+            EventKind::Ended { status, .. } => status.as_str(),
             EventKind::Queued | EventKind::Renewed => return,
         };
-        self.send(&EventLine {
+        self.send_text(&EventLine {
             time: rfc3339(event.stamp.wall_us),
             index,
             what,
             who: &event.owner,
-            by: note.as_ref().map(|note| &*note.by),
-            from: note.as_ref().map(|note| &*note.from),
+            by: asker.as_ref().map(|asker| &*asker.by),
+            from: asker.as_ref().map(|asker| &*asker.from),
             resource: &event.resource,
             claim: event.claim.to_string(),
             token: Some(event.token).filter(|token| *token > 0),
@@ -201,19 +256,6 @@ struct EventLine<'a> {
     why: Option<&'a str>,
 }
 
-/// Somebody was turned away.
-#[derive(Serialize)]
-struct RefusedLine<'a> {
-    time: String,
-    what: &'a str,
-    who: &'a str,
-    how: &'a str,
-    from: &'a str,
-    verb: &'a str,
-    resource: &'a str,
-    status: u16,
-}
-
 /// Rules or keys are others than before.
 #[derive(Serialize)]
 struct AccessLine<'a> {
@@ -227,8 +269,15 @@ struct AccessLine<'a> {
 
 impl Listener for Audit {
     fn applied(&self, index: u64, events: &[Event]) {
+        if self.replaced.swap(false, Ordering::AcqRel) {
+            self.prune();
+        }
         if index > self.written && self.live.load(Ordering::Acquire) {
             events.iter().for_each(|event| self.tell(index, event));
         }
+    }
+
+    fn replaced(&self) {
+        self.replaced.store(true, Ordering::Release);
     }
 }

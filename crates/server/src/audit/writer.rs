@@ -1,20 +1,82 @@
 //! The audit's thread: writes lines, and puts full files aside.
 //!
-//! In:    lines from the queue. Out: a file and its older parts `.1`, `.2`, ..., or stderr.
+//! In:    lines from the queue. Out: two files, for grants and for refusals, and their older parts `.1`, `.2`, ...; or stderr.
 //! Never: gives up: what can't be written is said on stderr, and the next line tries again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Line;
+use super::refusals::Refusals;
 
 /// How far from its end a file is read to find its last entry.
 const TAIL_LEN: u64 = 4 << 20;
+
+/// How often refusals are summed up.
+const SUM_EVERY: Duration = Duration::from_secs(60);
+
+/// What the thread works with.
+pub(super) struct Pen {
+    pub(super) grants: Writer,
+    pub(super) refused: Writer,
+    pub(super) refusals: Arc<Mutex<Refusals>>,
+}
+
+/// Lines that are written together.
+#[derive(Default)]
+struct Batch {
+    grants: String,
+    refused: String,
+    flushes: Vec<SyncSender<()>>,
+}
+
+impl Batch {
+    fn add(&mut self, line: Line) {
+        match line {
+            Line::Text(text) => self.grants += &text,
+            Line::Refused(text) => self.refused += &text,
+            Line::Flush(done) => self.flushes.push(done),
+        }
+    }
+}
+
+impl Pen {
+    pub(super) fn run(mut self, queue: &Receiver<Line>) {
+        let mut due = Instant::now() + SUM_EVERY;
+        loop {
+            let mut batch = Batch::default();
+            match queue.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(first) => {
+                    std::iter::once(first)
+                        .chain(queue.try_iter().take(1000))
+                        .for_each(|line| batch.add(line));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let is_due = Instant::now() >= due;
+            if is_due || !batch.flushes.is_empty() {
+                batch.refused.extend(self.refusals.lock().summed_up());
+            }
+            if is_due {
+                due = Instant::now() + SUM_EVERY;
+            }
+            self.grants.write(&batch.grants);
+            self.refused.write(&batch.refused);
+            for done in batch.flushes {
+                done.send(()).ok();
+            }
+        }
+    }
+}
 
 pub(super) struct Writer {
     path: Option<PathBuf>,
@@ -47,24 +109,6 @@ impl Writer {
         }
         self.file = Some(file);
         Ok(())
-    }
-
-    pub(super) fn run(mut self, queue: &Receiver<Line>) {
-        let mut batch = String::new();
-        while let Ok(first) = queue.recv() {
-            let mut flushes = Vec::new();
-            for line in std::iter::once(first).chain(queue.try_iter().take(1000)) {
-                match line {
-                    Line::Text(text) => batch += &text,
-                    Line::Flush(done) => flushes.push(done),
-                }
-            }
-            self.write(&batch);
-            batch.clear();
-            for done in flushes {
-                done.send(()).ok();
-            }
-        }
     }
 
     fn write(&mut self, batch: &str) {

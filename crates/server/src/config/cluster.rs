@@ -129,6 +129,7 @@ impl ClusterOptions {
                 );
             }
         };
+        let text = zeroize::Zeroizing::new(text);
         let secret = Secret::new(&text).or_else(|problem| wrong("secret", problem))?;
         let heartbeat_ms = self.heartbeat_ms.unwrap_or(50);
         if !(10..=10_000).contains(&heartbeat_ms) {

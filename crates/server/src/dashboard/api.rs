@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::rows;
 use crate::access::Caller;
-use crate::access::rules::Verb;
 use crate::engine::Settled;
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::query::parameters;
@@ -48,8 +47,7 @@ enum State {
 }
 
 /// Counts and the last half hour.
-pub(super) fn overview(app: &App, caller: &Caller) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Read])?;
+pub fn overview(app: &App) -> Response {
     let (held, waiting, resources, token) = app.engine.read(|table, _| {
         let (held, waiting) = (table.count(Status::Active), table.count(Status::Waiting));
         (held, waiting, table.resource_count(), table.last_token())
@@ -62,12 +60,11 @@ pub(super) fn overview(app: &App, caller: &Caller) -> Result<Response, Response>
         "last_token": token,
         "series": app.observer.series.to_json(),
     });
-    Ok(json_response(StatusCode::OK, format!("{body}\n")))
+    json_response(StatusCode::OK, format!("{body}\n"))
 }
 
 /// One page of those resources that the caller may see, in the order of their names.
-pub(super) async fn list(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Read])?;
+pub async fn resources(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
     let query = parse(request.uri().query())?;
     let failed = |error| engine_problem(&error);
     let engine = &app.engine;
@@ -84,51 +81,52 @@ pub(super) async fn list(app: &App, request: &Request, caller: &Caller) -> Resul
     }
 }
 
-/// Rows, where to go on, and resources on which something is due.
+/// Rows, where to go on, and resources on which something is due. Where to go on is told by a name, and only by one that
+/// the caller may see: names that it may not see are passed over, however many there are.
 async fn page(app: &App, query: &Query, caller: &Caller) -> (Vec<Value>, Option<String>, Vec<Arc<str>>) {
     let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
     let (mut rows, mut unsettled) = (Vec::new(), Vec::new());
     let mut last = query.after.clone();
-    let mut looked_at = 0;
+    let (mut looked_at, mut complete) = (0, false);
     loop {
         let exhausted = app.engine.read(|table, now_us| {
             let from = last.clone();
             let names = table.resources_after(&query.prefix, from.as_deref());
             let mut count = 0;
             for (name, resource) in names.take(NAMES_PER_LOOK) {
-                if rows.len() == limit {
+                if complete {
                     return false;
                 }
                 count += 1;
                 last = Some(name.to_string());
-                if matches(query, table, name, resource, now_us, caller) {
+                let visible = is_visible(table, name, resource, now_us, caller);
+                if visible && matches(query, table, name, resource, now_us) {
                     if rows::is_due(table, resource, now_us, 1) {
                         unsettled.push(name.into());
                     }
                     rows.push(rows::summary(table, name, resource, now_us));
                 }
+                complete = visible && (rows.len() == limit || looked_at + count >= NAMES_MAX);
             }
             looked_at += count;
-            count < NAMES_PER_LOOK && rows.len() < limit
+            count < NAMES_PER_LOOK
         });
         if exhausted {
             return (rows, None, unsettled);
         }
-        if rows.len() == limit || looked_at >= NAMES_MAX {
+        if complete {
             return (rows, last, unsettled);
         }
         tokio::task::yield_now().await;
     }
 }
 
-fn matches(
-    query: &Query,
-    table: &Table,
-    name: &str,
-    resource: &Resource,
-    now_us: u64,
-    caller: &Caller,
-) -> bool {
+fn is_visible(table: &Table, name: &str, resource: &Resource, now_us: u64, caller: &Caller) -> bool {
+    let owner = || resource.active().map(|seq| table.view_at(seq, now_us).claim.owner);
+    !caller.is_checked() || caller.may_see(name, owner().as_deref().unwrap_or_default())
+}
+
+fn matches(query: &Query, table: &Table, name: &str, resource: &Resource, now_us: u64) -> bool {
     let state = match query.state {
         State::Any => true,
         State::Held => resource.active().is_some(),
@@ -138,11 +136,7 @@ fn matches(
         let owner = || resource.active().map(|seq| table.view_at(seq, now_us).claim.owner);
         contains(name, &query.search) || owner().is_some_and(|owner| contains(&owner, &query.search))
     };
-    let visible = || {
-        let owner = resource.active().map(|seq| table.view_at(seq, now_us).claim.owner);
-        !caller.is_checked() || caller.may_see(name, owner.as_deref().unwrap_or_default())
-    };
-    state && (query.search.is_empty() || search()) && visible()
+    state && (query.search.is_empty() || search())
 }
 
 /// Whatever the case of letters in ASCII.
@@ -152,26 +146,21 @@ fn contains(text: &str, part: &str) -> bool {
 }
 
 /// One resource: who holds it, who waits, who held it before.
-pub(super) async fn detail(
+pub async fn resource(
     app: &App,
     connection: &Connection,
     request: &Request,
-    segment: &str,
-    caller: &Caller,
+    name: &str,
 ) -> Result<Response, Response> {
-    let name = percent_decoded(segment)
-        .ok_or_else(|| not_found("the name is not UTF-8 when decoded: percent-encode it as UTF-8"))?;
-    caller.require(Verb::Read, &name)?;
     let base_url = connection.base_url(request.headers());
     let answer = app
         .engine
-        .read_settled(|table, now_us| match table.resource(&name) {
+        .read_settled(|table, now_us| match table.resource(name) {
             Some(resource) if rows::is_due(table, resource, now_us, CLAIMS_SHOWN) => {
-                Settled::No(vec![name.as_str().into()])
+                Settled::No(vec![name.into()])
             }
             resource => Settled::Yes(
-                resource
-                    .map(|resource| rows::detail(table, &name, resource, now_us, &base_url, CLAIMS_SHOWN)),
+                resource.map(|resource| rows::detail(table, name, resource, now_us, &base_url, CLAIMS_SHOWN)),
             ),
         })
         .await
@@ -218,7 +207,8 @@ fn set(query: &mut Query, name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+/// A segment of a path, decoded; `None`: it is not UTF-8 then.
+pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

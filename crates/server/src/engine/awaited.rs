@@ -8,15 +8,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{ClaimId, Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::EngineError;
-use super::entry::{Origin, Parcel};
+use super::entry::{Origin, Origins, Parcel};
+use super::freshness::Newest;
 use super::types::NodeId;
-use crate::outside::random;
+use crate::outside::{Instant, random};
+
+/// Whether such an id ([`Awaited::claim_id`]) was given by this node.
+pub(super) fn is_of_node(id: ClaimId, node: NodeId) -> bool {
+    (id.as_u128() >> 112) as u64 == node & 0xffff
+}
 
 /// Who waits for which outcomes of a parcel, in its order.
 #[derive(Debug)]
@@ -44,6 +51,10 @@ struct OnItsWay {
     replies: Vec<Reply>,
     /// Whether somebody has it who may yet get it into the log; otherwise it is to be sent (again).
     sent: bool,
+    /// Whether a copy of it may be in somebody's hands, or in a log: then nobody can say that it did not happen.
+    in_doubt: bool,
+    /// When the oldest of its commands was submitted.
+    since: Instant,
 }
 
 /// The parcels of this run of this node.
@@ -56,6 +67,8 @@ pub struct Awaited {
     unsent: AtomicBool,
     /// Told when there is room for more, or one is to be sent again.
     pub changed: Notify,
+    /// Told of each parcel that was applied: what was acknowledged before it was made is in the table as well.
+    newest: Arc<Newest>,
 }
 
 #[derive(Debug, Default)]
@@ -66,9 +79,9 @@ struct Numbered {
 
 impl Awaited {
     /// Nothing yet, for a run that no other has had.
-    pub fn new(node: NodeId) -> Self {
+    pub fn new(node: NodeId, newest: Arc<Newest>) -> Self {
         let (parcels, unsent, changed) = Default::default();
-        Self { node, run: random(), parcels, unsent, changed }
+        Self { node, run: random(), parcels, unsent, changed, newest }
     }
 
     /// Which process this is: no other, of this node or another one, has the same number.
@@ -84,16 +97,17 @@ impl Awaited {
 
     /// Whether such an id was given by an earlier process of this node.
     pub(super) fn is_of_earlier_run(&self, id: ClaimId) -> bool {
-        let id = id.as_u128();
-        (id >> 112) as u64 == self.node & 0xffff && (id >> 80) as u32 != self.run as u32
+        is_of_node(id, self.node) && (id.as_u128() >> 80) as u32 != self.run as u32
     }
 
     /// Gives a parcel its name and waits for it.
-    pub(super) fn expect(&self, commands: Arc<Vec<Command>>, replies: Vec<Reply>) -> Origin {
+    pub(super) fn expect(&self, commands: Arc<Vec<Command>>, replies: Vec<Reply>, since: Instant) -> Origin {
         let mut parcels = self.parcels.lock();
         parcels.newest += 1;
         let number = parcels.newest;
-        parcels.on_their_way.insert(number, OnItsWay { commands, replies, sent: true });
+        parcels
+            .on_their_way
+            .insert(number, OnItsWay { commands, replies, sent: true, in_doubt: false, since });
         Origin { node: self.node, run: self.run, number }
     }
 
@@ -120,13 +134,15 @@ impl Awaited {
             .collect()
     }
 
-    /// One did not get through, as far as anybody knows: it has to be sent again.
-    pub(super) fn send_again(&self, origin: &Origin) {
+    /// One did not get through, as far as anybody knows: it has to be sent again. `in_doubt`: it may have got through all
+    /// the same.
+    pub(super) fn send_again(&self, origin: &Origin, in_doubt: bool) {
         if !self.is_ours(origin) {
             return;
         }
         if let Some(parcel) = self.parcels.lock().on_their_way.get_mut(&origin.number) {
             parcel.sent = false;
+            parcel.in_doubt |= in_doubt;
             self.unsent.store(true, Ordering::Release);
         }
         self.changed.notify_one();
@@ -135,26 +151,62 @@ impl Awaited {
     /// There is another leader: whatever is not in the table yet has to be sent to it.
     pub(super) fn send_all_again(&self) {
         let mut parcels = self.parcels.lock();
-        parcels.on_their_way.values_mut().for_each(|parcel| parcel.sent = false);
+        parcels.on_their_way.values_mut().for_each(|parcel| {
+            parcel.in_doubt |= parcel.sent;
+            parcel.sent = false;
+        });
         self.unsent.store(!parcels.on_their_way.is_empty(), Ordering::Release);
         self.changed.notify_one();
     }
 
-    /// One was refused before it came near the log: nothing happened.
+    /// One was refused before it came near the log: nothing happened, unless an earlier copy of it is on its way.
     pub(super) fn refuse(&self, origin: &Origin, error: &EngineError) {
         let refused = self.parcels.lock().on_their_way.remove(&origin.number);
-        for reply in refused.into_iter().flat_map(|parcel| parcel.replies) {
-            reply.fail(error.clone());
+        if let Some(parcel) = refused {
+            let error = if parcel.in_doubt { &EngineError::Unknown } else { error };
+            parcel.replies.into_iter().for_each(|reply| reply.fail(error.clone()));
         }
         self.changed.notify_one();
     }
 
     /// Nobody knows what becomes of them.
     pub(super) fn give_up(&self) {
-        let given_up = std::mem::take(&mut self.parcels.lock().on_their_way);
-        for reply in given_up.into_values().flat_map(|parcel| parcel.replies) {
-            reply.fail(EngineError::Unknown);
+        self.give_up_if(|_, _| true);
+    }
+
+    /// Gives up on the parcels that have waited for longer than this. Says whether there were any.
+    pub(super) fn give_up_older(&self, max: Duration) -> bool {
+        self.give_up_if(|_, parcel| parcel.since.elapsed() > max)
+    }
+
+    /// A snapshot has replaced this node's table. The parcels that it covers have happened, and will never be applied
+    /// here: their outcomes are not in the snapshot.
+    pub(super) fn covered_by(&self, origins: &Origins) {
+        self.give_up_if(|origin, _| origins.contains(origin));
+    }
+
+    fn give_up_if(&self, hopeless: impl Fn(&Origin, &OnItsWay) -> bool) -> bool {
+        let mut given_up = Vec::new();
+        self.parcels.lock().on_their_way.retain(|&number, parcel| {
+            let origin = Origin { node: self.node, run: self.run, number };
+            let hopeless = hopeless(&origin, parcel);
+            if hopeless {
+                given_up.append(&mut parcel.replies);
+            }
+            !hopeless
+        });
+        if given_up.is_empty() {
+            return false;
         }
+        given_up.into_iter().for_each(|reply| reply.fail(EngineError::Unknown));
+        // There is room for others now.
+        self.changed.notify_one();
+        true
+    }
+
+    /// When the oldest command on its way was submitted.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.parcels.lock().on_their_way.values().map(|parcel| parcel.since).min()
     }
 
     /// A parcel has been applied to this node's table, for the first time: its outcomes, taken from `outcomes`.
@@ -165,6 +217,7 @@ impl Awaited {
             return;
         };
         self.changed.notify_one();
+        self.newest.note(awaited.since);
         for reply in awaited.replies {
             match reply {
                 Reply::One(reply) => {

@@ -6,11 +6,13 @@
 use std::io;
 
 use bytes::Bytes;
+use leasehold_core::table::NEWEST_TABLE_VERSION;
 use openraft::EntryPayload;
 use openraft::raft::AppendEntriesRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::entry::Proposal;
 use super::types::{Entry, LogId, TypeConfig, Vote};
 
 /// How postcard begins [`EntryPayload::Normal`], the second of its kinds; the proposal follows.
@@ -54,6 +56,7 @@ pub(super) fn append_from(bytes: &Bytes) -> io::Result<AppendEntriesRequest<Type
         let (payload, behind) = take(behind_id)?;
         let entry = Entry { log_id, payload };
         if let EntryPayload::Normal(proposal) = &entry.payload {
+            check_known(proposal)?;
             let start = bytes.len() - behind_id.len() + 1;
             proposal.keep_bytes(bytes.slice(start..bytes.len() - behind.len()));
         }
@@ -62,6 +65,18 @@ pub(super) fn append_from(bytes: &Bytes) -> io::Result<AppendEntriesRequest<Type
     }
     let (leader_commit, _) = take(rest)?;
     Ok(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
+}
+
+/// A leader that took this node for a newer build must not have the entry counted as taken here.
+fn check_known(proposal: &Proposal) -> io::Result<()> {
+    let version = proposal.table_version();
+    if version <= NEWEST_TABLE_VERSION {
+        return Ok(());
+    }
+    let why = format!(
+        "an entry needs table version {version}, and this node knows {NEWEST_TABLE_VERSION}: upgrade it"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 fn len_about(entry: &Entry) -> usize {
@@ -109,7 +124,7 @@ mod tests {
     use openraft::{BasicNode, Membership};
 
     use super::*;
-    use crate::engine::entry::{Origin, Parcel, Proposal};
+    use crate::engine::entry::{Origin, Parcel};
 
     fn log_id(index: u64) -> LogId {
         LogId { leader_id: openraft::impls::leader_id_adv::LeaderId { term: 3, node_id: 1 }, index }
@@ -188,6 +203,19 @@ mod tests {
             assert!(own.is_none_or(|own| bytes.as_ptr_range().contains(&own.as_ptr())), "a copy was made");
             assert_eq!(entry_after(vec![], entry).unwrap(), postcard::to_stdvec(entry).unwrap());
         }
+    }
+
+    #[test]
+    fn an_entry_of_an_unknown_table_version_is_not_taken() {
+        let upgrade = |version| {
+            let parcel = Parcel { origin: None, commands: Arc::new(vec![Command::Upgrade { version }]) };
+            let proposal = Proposal::new(Stamp::default(), vec![parcel]);
+            let entry = Entry { log_id: log_id(126), payload: EntryPayload::Normal(Arc::new(proposal)) };
+            append_from(&Bytes::from(append_after(vec![], &request(vec![entry])).unwrap()))
+        };
+        assert!(upgrade(NEWEST_TABLE_VERSION).is_ok());
+        let refused = upgrade(NEWEST_TABLE_VERSION + 1).unwrap_err();
+        assert!(refused.to_string().contains("upgrade it"), "{refused}");
     }
 
     #[test]

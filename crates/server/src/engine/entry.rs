@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use leasehold_core::table::FIRST_TABLE_VERSION;
 use leasehold_core::{Batch, Command, Stamp};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,12 @@ impl Proposal {
     /// Parcels under one stamp.
     pub fn new(stamp: Stamp, parcels: Vec<Parcel>) -> Self {
         Self { stamp, parcels, bytes: KeptBytes::default() }
+    }
+
+    /// The table version that a node must know to read this.
+    pub(super) fn table_version(&self) -> u32 {
+        let commands = self.parcels.iter().flat_map(|parcel| parcel.commands.iter());
+        commands.map(Command::table_version).max().unwrap_or(FIRST_TABLE_VERSION)
     }
 
     /// What was kept.
@@ -121,6 +128,12 @@ impl Origins {
         proposal.parcels.iter().filter(is_first).collect()
     }
 
+    /// Whether a parcel has happened, or counts as having happened.
+    pub fn contains(&self, origin: &Origin) -> bool {
+        let runs = self.nodes.get(&origin.node).into_iter().flatten();
+        runs.filter(|known| known.run == origin.run).any(|run| !run.clone().is_first(origin.number))
+    }
+
     /// Whether a parcel comes for the first time; it is remembered from now on.
     pub fn is_first(&mut self, origin: &Origin) -> bool {
         let runs = self.nodes.entry(origin.node).or_default();
@@ -170,6 +183,12 @@ mod tests {
         let mut origins = Origins::default();
         for number in [1, 3, 2, 70, 69, 10] {
             assert!(origins.is_first(&origin(7, number)), "{number} came for the first time");
+        }
+        for number in [1, 2, 3, 10, 69, 70] {
+            assert!(origins.contains(&origin(7, number)), "{number} came before");
+        }
+        for other in [origin(7, 11), origin(7, 71), origin(8, 1)] {
+            assert!(!origins.contains(&other), "{other:?} never came");
         }
         for number in [1, 2, 3, 10, 69, 70] {
             assert!(!origins.is_first(&origin(7, number)), "{number} came before");

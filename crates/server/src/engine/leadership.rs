@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::peer::{Answer, Ask, Peers};
+use super::propose::Proposer;
 use super::state_machine::Shared;
 use super::types::{NodeId, Raft};
 use super::wal::Wal;
@@ -108,6 +109,7 @@ pub(super) struct Watch {
     pub(super) clock: Arc<TableClock>,
     pub(super) shared: Arc<Shared>,
     pub(super) awaited: Arc<Awaited>,
+    pub(super) proposer: Arc<Proposer>,
     pub(super) peers: Arc<Peers>,
     pub(super) wal: Wal,
     pub(super) patience: Patience,
@@ -127,7 +129,8 @@ impl Watch {
     /// Keeps the role right, for ever.
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
-        let pause = (self.patience.silence / 8).clamp(Duration::from_millis(10), Duration::from_millis(100));
+        // Often enough for the table clock, which stands still after a second without a pulse.
+        let pause = (self.patience.silence / 6).clamp(Duration::from_millis(10), Duration::from_millis(250));
         let mut known = (None, 0);
         let mut well = Instant::now();
         loop {
@@ -146,6 +149,7 @@ impl Watch {
                 Role::Leads { .. } => self.clock.pulse(),
                 _ => self.clock.follow(self.shared.table.read().clock().now_us),
             }
+            self.proposer.give_up_overdue();
             let refused = self.is_refused(role).await;
             if !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. }) {
                 well = Instant::now();

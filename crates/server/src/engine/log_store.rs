@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use leasehold_core::Batch;
+use leasehold_core::table::FIRST_TABLE_VERSION;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{BasicNode, EntryPayload, OptionalSend};
 use parking_lot::Mutex;
@@ -20,13 +21,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use super::encoding;
+use super::table_version::{ENTRY_FORMAT_NEWEST, entry_format};
 use super::types::{Entry, LogId, NodeId, TypeConfig, Vote};
 use super::wal::{Record, Wal, WalError, WalOptions};
 use crate::outside::{self, JoinHandle};
 
-/// The format of an entry's bytes, their first one. Older formats stay readable.
-pub(super) const ENTRY_FORMAT: u8 = 2;
-/// The first one: an entry was one batch, and nobody knew whose.
+/// The first format of an entry's bytes, of which the first byte is the format: an entry was one batch, and nobody knew
+/// whose. The later ones are those of `table_version.rs`.
 const ENTRY_FORMAT_BATCH: u8 = 1;
 /// Encoded entries kept in memory: far more than are ever between append and apply.
 const CACHE_BYTES_MAX: usize = 1 << 20;
@@ -260,7 +261,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let mut state = self.state.lock();
             state.trim(self.wal.written_upto());
             for entry in entries {
-                let payload = encoding::entry_after(vec![ENTRY_FORMAT], &entry)?;
+                let payload = encoding::entry_after(vec![format_of(&entry)], &entry)?;
                 let index = entry.log_id.index;
                 state.push(entry, payload.len());
                 records.push(Record::Entry { index, payload });
@@ -309,13 +310,17 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// The oldest format that has everything in an entry: a node that can't read it must not take the entry for another one.
+fn format_of(entry: &Entry) -> u8 {
+    entry_format(match &entry.payload {
+        EntryPayload::Normal(proposal) => proposal.table_version(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => FIRST_TABLE_VERSION,
+    })
+}
+
 /// `format, log id, payload`.
 fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
     match bytes.split_first() {
-        Some((&ENTRY_FORMAT, rest)) => {
-            let (log_id, payload): (LogId, EntryPayload<_, _, _>) = decode(rest)?;
-            Ok(Entry { log_id, payload })
-        }
         Some((&ENTRY_FORMAT_BATCH, rest)) => {
             let (log_id, payload): (LogId, EntryPayload<Batch, NodeId, BasicNode>) = decode(rest)?;
             let payload = match payload {
@@ -325,11 +330,15 @@ fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
             };
             Ok(Entry { log_id, payload })
         }
+        Some((2..=ENTRY_FORMAT_NEWEST, rest)) => {
+            let (log_id, payload): (LogId, EntryPayload<_, _, _>) = decode(rest)?;
+            Ok(Entry { log_id, payload })
+        }
         format => {
             let found = format.map_or(0, |(format, _)| *format);
             let message = format!(
-                "a log entry has format {found}, and this version reads formats up to {ENTRY_FORMAT}: start the \
-                 version that wrote it, or a newer one"
+                "a log entry has format {found}, and this version reads formats up to {ENTRY_FORMAT_NEWEST}: \
+                 start the version that wrote it, or a newer one"
             );
             Err(io::Error::new(io::ErrorKind::InvalidData, message))
         }

@@ -9,18 +9,21 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough,
-//! `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are.
+//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
 
 pub mod awaited;
 pub mod clock;
 pub mod data_dir;
 mod encoding;
 pub mod entry;
+pub mod freshness;
 mod joining;
 mod leadership;
 pub mod log_store;
 pub mod membership;
+mod memory;
 pub mod observed;
 mod peer;
 mod propose;
@@ -30,9 +33,11 @@ mod runtime;
 pub mod snapshot_file;
 pub mod state_machine;
 mod status;
+pub mod table_version;
 pub mod types;
 mod upkeep;
 pub mod wal;
+pub mod withdrawals;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -41,7 +46,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Outcome, Settings, Table, View};
+use leasehold_core::table::seed_indexes;
+use leasehold_core::{Budgets, ClaimId, Command, Outcome, Settings, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -50,8 +56,10 @@ use tokio::net::TcpListener;
 use self::awaited::Awaited;
 use self::clock::TableClock;
 use self::data_dir::{DataDir, DataDirError};
+use self::freshness::Newest;
 use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
+pub use self::memory::MemoryGuard;
 use self::peer::{Door, PeerNetwork, PeerServer, Peers};
 pub use self::peer::{PeerTls, Secret};
 use self::propose::Proposer;
@@ -61,6 +69,7 @@ use self::state_machine::{Shared, StateMachine};
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::{Room, WalError, WalOptions};
+use self::withdrawals::Withdrawals;
 use crate::outside::{self, JoinHandle};
 use crate::publish::{Listener, Publisher};
 
@@ -68,6 +77,11 @@ use crate::publish::{Listener, Publisher};
 pub const ALONE: NodeId = 1;
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
+/// Nobody hears the heartbeats of a node that is alone, and it is elected at its start: openraft need not look at its clock
+/// more often.
+const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a node looks whether its log has failed. Until it stops, every request fails.
+const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Clients wait so long for a leader to come back before they are told that there is none.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
@@ -84,6 +98,10 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// What travels in the log.
     pub settings: Settings,
+    /// The same, from table version 2 on.
+    pub budgets: Budgets,
+    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
+    pub memory_max_bytes: Option<u64>,
     /// A snapshot is taken when the log has grown by this much, or by a third of the last snapshot.
     pub snapshot_log_bytes: u64,
     /// Who hears of every event.
@@ -132,6 +150,30 @@ pub enum EngineError {
     /// It may have happened, or may yet: ask again under the same id.
     #[error("the outcome is unknown: the answer was lost")]
     Unknown,
+    // New ones come last: nodes of other versions know the others by their places.
+    /// Nothing happened: it needs a newer table version, and this member can't read it.
+    #[error("node {node} (version {version}) can't read this yet: upgrade it")]
+    MemberTooOld {
+        /// The member.
+        node: NodeId,
+        /// The release that it runs.
+        version: String,
+    },
+    /// Nothing happened: it needs a newer table version, and this member may be too old to read it.
+    #[error("this needs every node of the cluster to be upgraded, and node {node} does not answer")]
+    MemberAway {
+        /// The member.
+        node: NodeId,
+    },
+    /// Nothing happened: it needs a newer table version, which is being raised.
+    #[error("the last node was upgraded just now: try again in a moment")]
+    Upgrading,
+    /// Nothing happened: there is no memory for a larger table.
+    #[error("this node's memory is full: only what makes the table no larger is taken")]
+    MemoryFull,
+    /// Nothing happened: the command could not be sent towards the log in time.
+    #[error("commands do not get through from this node: ask another one")]
+    TooSlow,
 }
 
 impl EngineError {
@@ -167,10 +209,15 @@ pub struct Engine {
     awaited: Arc<Awaited>,
     leadership: Arc<Leadership>,
     barrier: Barrier,
+    /// Claims that nobody waits for any more.
+    withdrawals: Withdrawals,
+    /// Up to when this node's table certainly has everything.
+    newest: Arc<Newest>,
     peers: Arc<Peers>,
     shared: Arc<Shared>,
     publisher: Arc<Publisher>,
     clock: Arc<TableClock>,
+    memory: Arc<MemoryGuard>,
     log: LogStore,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Whether this node takes part: it has its data, or was let in without.
@@ -190,12 +237,14 @@ impl Engine {
     /// Opens the data directory, replays what is there and takes this node's place in its cluster.
     pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
         let (data_dir, node) = open_data_dir(&config)?;
+        seed_indexes(outside::random());
         let alone = config.cluster.is_none();
         let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
         let clock = Arc::new(TableClock::default());
         let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
-        let awaited = Arc::new(Awaited::new(node));
+        let newest = Arc::new(Newest::default());
+        let awaited = Arc::new(Awaited::new(node, newest.clone()));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine =
             StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
@@ -203,21 +252,23 @@ impl Engine {
         snapshot_file::newest(&snapshot_dir)?;
         let (secret, tls, heartbeat) = match &config.cluster {
             Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
-            None => (Secret::nobody_knows(), None, Duration::from_millis(50)),
+            None => (Secret::nobody_knows(), None, ALONE_HEARTBEAT),
         };
-        let door = Arc::new(Door::new(node, secret, tls));
+        let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
         let peers = Arc::new(Peers::new(door.clone()));
         let thread = EngineThread::start()?;
         let network = PeerNetwork(peers.clone());
         let timing = Timing::new(heartbeat);
         let raft = thread.run(start_raft(node, alone, timing, network, log.clone(), machine)).await?;
         let leadership = Arc::new(Leadership::default());
+        let memory = Arc::new(MemoryGuard::new(config.memory_max_bytes));
         let proposer = Proposer::new(
             awaited.clone(),
             leadership.clone(),
             peers.clone(),
             clock.clone(),
             log.wal().clone(),
+            (memory.clone(), shared.versions.clone()),
         );
         let engine = Arc::new(Self {
             node,
@@ -226,10 +277,13 @@ impl Engine {
             awaited,
             leadership,
             barrier: Barrier::default(),
+            withdrawals: Withdrawals::default(),
+            newest,
             peers,
             shared,
             publisher,
             clock,
+            memory,
             log,
             tasks: Mutex::default(),
             admitted: AtomicBool::new(false),
@@ -272,12 +326,14 @@ impl Engine {
         if alone {
             raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| fatal(&error))?;
         }
+        self.memory.look();
         let watch = Watch {
             raft: raft.clone(),
             leadership: self.leadership.clone(),
             clock: self.clock.clone(),
             shared: self.shared.clone(),
             awaited: self.awaited.clone(),
+            proposer: self.proposer.clone(),
             peers: self.peers.clone(),
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
@@ -287,9 +343,12 @@ impl Engine {
             self.thread.spawn(watch.run()),
             self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
+            self.thread.spawn(self.clone().send_withdrawals()),
             self.thread.spawn(upkeep::take_snapshots(self.clone())),
             self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
             self.thread.spawn(upkeep::take_back(self.clone())),
+            self.thread.spawn(table_version::raise(self.clone())),
+            self.thread.spawn(memory::watch(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
@@ -308,6 +367,9 @@ impl Engine {
                     std::io::Error::new(error.kind(), why)
                 })?;
                 listener.set_nonblocking(true)?;
+                // Behind mutual TLS no stranger gets as far as the handshake.
+                let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
+                outside::blocking(move || secret.prepare(warns)).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
                     match TcpListener::from_std(listener) {
@@ -330,16 +392,21 @@ impl Engine {
             }
             outside::sleep(Duration::from_millis(2)).await;
         }
-        if let Err(error) = self.configure().await {
-            return Err(StartError::Raft(error.to_string()));
+        // On a full disk it has to wait, and the node starts all the same.
+        if let Err(error) = self.raise_table_version().await {
+            tracing::warn!(%error, "the table version could not be raised yet");
         }
-        Ok(())
+        self.configure().await.map_err(|error| StartError::Raft(error.to_string()))
     }
 
     /// The settings of the leader hold for the table.
     async fn configure(&self) -> Result<(), EngineError> {
         if *self.shared.table.read().settings() != self.config.settings {
             self.submit(Command::Configure(self.config.settings.clone())).await?;
+        }
+        let budgets = self.config.budgets;
+        if self.table_version() >= 2 && self.shared.table.read().budgets() != budgets {
+            self.submit(Command::ConfigureBudgets(budgets)).await?;
         }
         Ok(())
     }
@@ -368,6 +435,11 @@ impl Engine {
         self.admitted.store(true, Ordering::Release);
     }
 
+    /// Whether this node has memory for a larger table.
+    pub fn memory(&self) -> &MemoryGuard {
+        &self.memory
+    }
+
     /// This node's number.
     pub fn node_id(&self) -> NodeId {
         self.node
@@ -392,17 +464,21 @@ impl Engine {
         self.awaited.claim_id()
     }
 
+    /// Whether such an id was given by this node.
+    pub fn is_of_node(&self, id: ClaimId, node: NodeId) -> bool {
+        awaited::is_of_node(id, node)
+    }
+
+    /// Every other member, and whether this node has heard it just now, as its leader.
+    pub async fn others_heard(&self) -> BTreeMap<NodeId, bool> {
+        let heard = upkeep::heard(self).await;
+        let others = self.members().into_keys().filter(|id| *id != self.node);
+        others.map(|id| (id, heard.contains(&id))).collect()
+    }
+
     /// Whether such an id was given by an earlier process of this node.
     pub fn is_of_earlier_run(&self, id: ClaimId) -> bool {
         self.awaited.is_of_earlier_run(id)
-    }
-
-    /// How old this node's table may be: how long ago it was certainly the newest.
-    pub fn staleness(&self) -> Duration {
-        match self.leadership.role() {
-            Role::Leads { .. } => Duration::ZERO,
-            _ => self.clock.since_heard(),
-        }
     }
 
     /// Makes a command durable, applies it, and tells its outcome. It is on its way at once, awaited or not.
@@ -421,7 +497,7 @@ impl Engine {
     /// Asks this node's table, at the table's time as far as this node knows it.
     ///
     /// It has everything that this node has acknowledged. Whether it has what others did is the business of
-    /// [`Engine::barrier`], which `http/routes.rs` passes before a request that only reads.
+    /// [`Engine::barrier`], which `dispatch.rs` passes before a request that only reads.
     pub fn read<T>(&self, question: impl FnOnce(&Table, u64) -> T) -> T {
         let table = self.shared.table.read();
         question(&table, self.clock.now_us())
@@ -472,6 +548,8 @@ impl Engine {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)
+        } else if self.disk_hangs().is_some() || self.proposer.is_stalled() {
+            Err(EngineError::TooSlow)
         } else {
             Ok(())
         }
@@ -486,7 +564,9 @@ impl Engine {
             if let Err(fatal) = &metrics.borrow_watched().running_state {
                 return fatal.to_string();
             }
-            outside::sleep(Duration::from_millis(100)).await;
+            // The engine's own thread does the same, unless its disk hangs.
+            self.proposer.give_up_overdue();
+            outside::sleep(FAILED_LOOK_EVERY).await;
         }
     }
 
@@ -509,17 +589,23 @@ impl Engine {
         self.log.wal().close();
     }
 
-    /// Has the node that is the furthest take over, so that nobody has to wait for an election.
+    /// Has the node that is the furthest take over, of those that were heard just now, so that nobody has to wait for an
+    /// election.
     pub async fn step_down(&self) {
         if !self.leads() {
             return;
         }
-        let voters = self.members().into_iter().filter(|(id, (_, voter))| *voter && *id != self.node);
-        let others = self.status(false).await.others;
-        let furthest = voters.max_by_key(|(id, _)| others.get(id).and_then(|(matched, _)| *matched));
-        if let Some((id, _)) = furthest
-            && let Err(error) = self.transfer(id).await
-        {
+        let Some(cluster) = &self.config.cluster else { return };
+        let silence_ms = Timing::new(cluster.heartbeat).silence().as_millis() as u64;
+        let members = self.members();
+        let others = self.status(false).await.others.into_iter();
+        let votes = |id: &NodeId| members.get(id).is_some_and(|(_, voter)| *voter);
+        let there = others.filter(|(id, (_, heard))| votes(id) && heard.is_some_and(|ms| ms < silence_ms));
+        let Some((id, _)) = there.max_by_key(|(_, (matched, _))| *matched) else {
+            tracing::warn!("no other node was heard just now: leadership is not handed over");
+            return;
+        };
+        if let Err(error) = self.transfer(id).await {
             tracing::warn!(%error, "leadership could not be handed over");
         }
     }

@@ -3,6 +3,8 @@
 //! In:    openraft's metrics and the log, at the moment of asking. Out: plain numbers.
 //! Never: waits for a change of openraft's metrics: they change with every entry, and whoever waits pays for each.
 
+use std::time::Duration;
+
 use openraft::async_runtime::WatchReceiver;
 
 use super::Engine;
@@ -33,9 +35,16 @@ pub struct Observed {
     pub log_bytes: u64,
     /// Whether the log has room for what clients ask.
     pub has_room: bool,
+    /// For how long the disk has not answered, if that is long.
+    pub disk_hangs: Option<Duration>,
     /// Why the node can't go on, if so.
     pub fatal: Option<String>,
 }
+
+/// A disk that takes longer for one write hangs.
+const DISK_HANGS_AFTER: Duration = Duration::from_secs(1);
+/// New connections are not given to the engine's thread while it waits for its disk for longer than this.
+const MAY_BE_STUCK_AFTER: Duration = Duration::from_millis(50);
 
 /// The roles there are, as [`Observed::role`] names them.
 pub const ROLES: [&str; 5] = ["leader", "follower", "learner", "candidate", "stopped"];
@@ -69,8 +78,19 @@ impl Engine {
             lags: lags.map(|(id, matched)| (*id, behind(matched))).collect(),
             log_bytes: self.log.wal().log_bytes(),
             has_room: self.log.wal().room() != Room::Low,
+            disk_hangs: self.disk_hangs(),
             fatal: metrics.running_state.as_ref().err().map(ToString::to_string),
         }
+    }
+
+    /// For how long the disk has been at work on one write, if that is so long that this node can't be counted on.
+    pub fn disk_hangs(&self) -> Option<Duration> {
+        self.log.wal().writing_for().filter(|length| *length > DISK_HANGS_AFTER)
+    }
+
+    /// Whether the engine's thread may be waiting for its disk: then it serves nobody.
+    pub fn may_be_stuck(&self) -> bool {
+        self.log.wal().writing_for().is_some_and(|length| length > MAY_BE_STUCK_AFTER)
     }
 
     /// Returns when the engine's thread has come round to it.

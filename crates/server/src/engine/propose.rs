@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{Command, Outcome};
 use parking_lot::Mutex;
@@ -19,10 +19,12 @@ use super::awaited::{Awaited, Reply};
 use super::clock::TableClock;
 use super::entry::{Origin, Parcel, Proposal, WINDOW};
 use super::leadership::{Leadership, Role};
+use super::memory::MemoryGuard;
 use super::peer::{Ask, Peers};
+use super::table_version::TableVersions;
 use super::types::{Callback, LeaderId, Raft, WriteResult};
 use super::wal::{Room, Wal};
-use crate::outside;
+use crate::outside::{self, Instant};
 
 /// Entries on their way at once. Two: while one is being written the next is being filled, and batches stay large.
 const ENTRIES_MAX: usize = 2;
@@ -41,6 +43,11 @@ const PARCEL_BYTES_MAX: usize = 1 << 20;
 const PENDING_MAX: usize = 100_000;
 /// Parcels of other nodes waiting to be packed: each node sends only a few at a time.
 const FORWARDED_MAX: usize = 64;
+/// The longest that a command may wait for its outcome. After that its client is told that it certainly did not happen,
+/// if it was never sent, or that nobody knows.
+const OUTCOME_MAX: Duration = Duration::from_secs(5);
+/// A node whose oldest command has waited this long is not ready.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 /// How often the proposer looks whether more has come before it packs what there is.
 const LOOKS_MAX: usize = 8;
 
@@ -49,29 +56,42 @@ const WATCHED_LEN_MIN: usize = 16;
 /// ... for so long at the most: a peer that is further away is worth no processor.
 const WATCH_MAX: Duration = Duration::from_millis(1);
 
+/// Commands that were submitted together, and when.
+struct Job {
+    since: Instant,
+    what: What,
+}
+
 /// Commands and who waits for them.
-enum Job {
+enum What {
     One(Command, oneshot::Sender<Result<Outcome, EngineError>>),
     Many(Vec<Command>, oneshot::Sender<Result<Vec<Outcome>, EngineError>>),
 }
 
 impl Job {
     fn fail(self, error: EngineError) {
-        match self {
-            Self::One(_, reply) => drop(reply.send(Err(error))),
-            Self::Many(_, reply) => drop(reply.send(Err(error))),
+        match self.what {
+            What::One(_, reply) => drop(reply.send(Err(error))),
+            What::Many(_, reply) => drop(reply.send(Err(error))),
         }
     }
 
     fn len(&self) -> usize {
-        match self {
-            Self::One(..) => 1,
-            Self::Many(commands, _) => commands.len(),
+        match &self.what {
+            What::One(..) => 1,
+            What::Many(commands, _) => commands.len(),
+        }
+    }
+
+    fn grows(&self) -> bool {
+        match &self.what {
+            What::One(command, _) => command.grows(),
+            What::Many(commands, _) => commands.iter().any(Command::grows),
         }
     }
 
     fn is_tick(&self) -> bool {
-        matches!(self, Self::One(Command::Tick | Command::Settle { .. }, _))
+        matches!(self.what, What::One(Command::Tick | Command::Settle { .. }, _))
     }
 }
 
@@ -89,6 +109,10 @@ pub(super) struct Proposer {
     peers: Arc<Peers>,
     clock: Arc<TableClock>,
     wal: Wal,
+    /// Whether commands were given up, and none has come through since.
+    stalled: Arc<AtomicBool>,
+    memory: Arc<MemoryGuard>,
+    versions: Arc<TableVersions>,
 }
 
 #[derive(Default)]
@@ -108,9 +132,10 @@ impl Proposer {
         peers: Arc<Peers>,
         clock: Arc<TableClock>,
         wal: Wal,
+        (memory, versions): (Arc<MemoryGuard>, Arc<TableVersions>),
     ) -> Self {
-        let (pending, entries, wake) = Default::default();
-        Self { pending, entries, wake, awaited, leadership, peers, clock, wal }
+        let (pending, entries, wake, stalled) = Default::default();
+        Self { pending, entries, wake, awaited, leadership, peers, clock, wal, stalled, memory, versions }
     }
 
     /// Makes one command durable and applies it. No `async fn`: what waits for the outcome need not have room for the
@@ -120,14 +145,14 @@ impl Proposer {
         command: Command,
     ) -> impl Future<Output = Result<Outcome, EngineError>> + Send + use<> {
         let (reply, outcome) = oneshot::channel();
-        self.push(Job::One(command, reply));
+        self.push(What::One(command, reply));
         async move { outcome.await.unwrap_or(Err(EngineError::Unknown)) }
     }
 
     /// The same for several, in one entry and in their order.
     pub(super) async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, EngineError> {
         let (reply, outcomes) = oneshot::channel();
-        self.push(Job::Many(commands, reply));
+        self.push(What::Many(commands, reply));
         outcomes.await.unwrap_or(Err(EngineError::Unknown))
     }
 
@@ -151,7 +176,8 @@ impl Proposer {
         taken.await.unwrap_or(Err(EngineError::NotLeader))
     }
 
-    fn push(&self, job: Job) {
+    fn push(&self, what: What) {
+        let job = Job { since: Instant::now(), what };
         let mut pending = self.pending.lock();
         if pending.closed {
             return job.fail(EngineError::Stopping);
@@ -238,7 +264,7 @@ impl Proposer {
         if commands < WATCHED_LEN_MIN || self.leadership.is_alone() || cfg!(feature = "sim") {
             return;
         }
-        let started = Instant::now();
+        let started = std::time::Instant::now();
         let nothing_else = || match self.entries.load(Ordering::Acquire) {
             0 => false,
             ENTRIES_MAX.. => true,
@@ -247,6 +273,49 @@ impl Proposer {
         while nothing_else() && started.elapsed() < WATCH_MAX {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Answers the commands that have waited for too long. Called now and then, also while nothing else happens.
+    pub(super) fn give_up_overdue(&self) {
+        let mut overdue = Vec::new();
+        {
+            let mut pending = self.pending.lock();
+            while let Some(job) = pending.jobs.pop_front_if(|job| job.since.elapsed() > OUTCOME_MAX) {
+                pending.len -= job.len();
+                overdue.push(job);
+            }
+        }
+        let unknown = self.awaited.give_up_older(OUTCOME_MAX);
+        if unknown || !overdue.is_empty() {
+            tracing::warn!(unsent = overdue.len(), unknown, "commands waited for too long and were given up");
+            self.stalled.store(true, Ordering::Release);
+        }
+        overdue.into_iter().for_each(|job| job.fail(EngineError::TooSlow));
+        self.try_while_stalled();
+    }
+
+    /// A node that is not ready gets no requests. A tick of its own shows when commands come through again.
+    fn try_while_stalled(&self) {
+        if !self.stalled.load(Ordering::Acquire) || self.oldest().is_some() {
+            return;
+        }
+        let (stalled, tick) = (self.stalled.clone(), self.submit(Command::Tick));
+        outside::spawn(async move {
+            if tick.await.is_ok() {
+                stalled.store(false, Ordering::Release);
+            }
+        });
+    }
+
+    fn oldest(&self) -> Option<Instant> {
+        let pending = self.pending.lock().jobs.front().map(|job| job.since);
+        pending.into_iter().chain(self.awaited.oldest()).min()
+    }
+
+    /// Whether commands get stuck on their way.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Acquire)
+            || self.oldest().is_some_and(|oldest| oldest.elapsed() > STALLED_AFTER)
     }
 
     /// Nothing comes to wake the proposer any more: it is closed, and everybody has an answer.
@@ -275,20 +344,29 @@ impl Proposer {
         }
         let mut commands = Vec::with_capacity(pending.len.min(PARCEL_LEN_MAX));
         let mut replies = Vec::with_capacity(pending.jobs.len().min(PARCEL_LEN_MAX));
-        let mut bytes = 0;
+        let (mut bytes, mut since) = (0, None);
+        let no_memory = self.memory.is_full();
         while commands.len() < PARCEL_LEN_MAX
             && bytes < PARCEL_BYTES_MAX
             && let Some(job) = pending.jobs.pop_front()
         {
             pending.len -= job.len();
-            match job {
-                job if full && !job.is_tick() => job.fail(EngineError::DiskFull),
-                Job::One(command, reply) => {
+            if full && !job.is_tick() {
+                job.fail(EngineError::DiskFull);
+                continue;
+            }
+            if no_memory && job.grows() {
+                job.fail(EngineError::MemoryFull);
+                continue;
+            }
+            since = since.or(Some(job.since));
+            match job.what {
+                What::One(command, reply) => {
                     bytes += weight(&command);
                     commands.push(command);
                     replies.push(Reply::One(reply));
                 }
-                Job::Many(many, reply) => {
+                What::Many(many, reply) => {
                     bytes += many.iter().map(weight).sum::<usize>();
                     replies.push(Reply::Many(many.len(), reply));
                     commands.extend(many);
@@ -296,11 +374,8 @@ impl Proposer {
             }
         }
         drop(pending);
-        if replies.is_empty() {
-            return None;
-        }
         let commands = Arc::new(commands);
-        let origin = self.awaited.expect(commands.clone(), replies);
+        let origin = self.awaited.expect(commands.clone(), replies, since?);
         Some(Parcel { origin: Some(origin), commands })
     }
 
@@ -336,7 +411,7 @@ impl Proposer {
                 outside::spawn(async move {
                     outside::sleep(SEND_AGAIN_AFTER).await;
                     let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
-                    origins.for_each(|origin| awaited.send_again(&origin));
+                    origins.for_each(|origin| awaited.send_again(&origin, true));
                 });
             }
         }));
@@ -371,9 +446,22 @@ impl Proposer {
                 taken.send(Err(EngineError::DiskFull)).ok();
             } else if taken.send(Ok(())).is_ok() {
                 bytes += parcel.commands.iter().map(weight).sum::<usize>();
-                parcels.push(parcel);
+                parcels.push(self.without_growth(parcel));
             }
         }
+    }
+
+    /// A parcel of another node, without what a leader without memory does not take: renewals and releases stand in the same
+    /// parcel as claims. The others are told by the table, which refuses what stands in their place.
+    fn without_growth(&self, parcel: Parcel) -> Parcel {
+        let grows = || parcel.commands.iter().any(Command::grows);
+        if !self.memory.is_full() || self.versions.own() < Command::Refuse.table_version() || !grows() {
+            return parcel;
+        }
+        let commands = parcel.commands.iter();
+        let commands =
+            commands.map(|command| if command.grows() { Command::Refuse } else { command.clone() });
+        Parcel { commands: Arc::new(commands.collect()), ..parcel }
     }
 
     /// The next parcel to the leader. Says whether there was one, and room for it.
@@ -396,18 +484,20 @@ impl Proposer {
     fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
         outside::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
-            match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
-                Ok(Ok(())) => self.leadership.leader_took(true),
+            let in_doubt = match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
+                Ok(Ok(())) => return self.leadership.leader_took(true),
                 Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
-                    self.awaited.refuse(&origin, &error);
+                    return self.awaited.refuse(&origin, &error);
                 }
-                Ok(Err(_)) | Err(_) => {
-                    // Not the leader (any more), or not reached: by then there may be another one to ask.
-                    self.leadership.leader_took(false);
-                    outside::sleep(SEND_AGAIN_AFTER).await;
-                    self.awaited.send_again(&origin);
-                }
-            }
+                // Not the leader (any more): it did not take the parcel.
+                Ok(Err(EngineError::NotLeader)) => false,
+                Ok(Err(_)) => true,
+                Err(error) => error.may_have_arrived(),
+            };
+            self.leadership.leader_took(false);
+            // By then there may be another one to ask.
+            outside::sleep(SEND_AGAIN_AFTER).await;
+            self.awaited.send_again(&origin, in_doubt);
         });
     }
 }

@@ -12,10 +12,20 @@ use tokio::sync::{Notify, oneshot};
 use super::leadership::Role;
 use super::peer::{Answer, Ask};
 use super::{Engine, EngineError};
-use crate::outside;
+use crate::outside::{self, Instant};
 
 /// How long this node may take to catch up with its leader before it asks anew who leads.
 const APPLY_MAX: Duration = Duration::from_secs(2);
+
+/// How long one barrier may take. A read that comes while one is on its way waits for the next: twice as long at most.
+const BARRIER_MAX: Duration = Duration::from_secs(3);
+/// How long a read may wait.
+const READ_MAX: Duration = Duration::from_secs(6);
+/// How long the leader may take to confirm with a majority that it leads.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
+
+/// A table that is known to be no older than this is not asked about again for a read that may be stale.
+const NEW_ENOUGH: Duration = Duration::from_millis(100);
 
 type Waiting = oneshot::Sender<Result<(), EngineError>>;
 
@@ -24,6 +34,20 @@ type Waiting = oneshot::Sender<Result<(), EngineError>>;
 pub(super) struct Barrier {
     waiting: Mutex<Vec<Waiting>>,
     wake: Notify,
+}
+
+impl Barrier {
+    /// Has a barrier passed that nobody waits for, unless one was passed just now or is about to be.
+    pub(super) fn pass_for_nobody(&self, newest: Option<Instant>) {
+        if newest.is_some_and(|at| at.elapsed() < NEW_ENOUGH) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            waiting.push(oneshot::channel().0);
+            self.wake.notify_one();
+        }
+    }
 }
 
 impl Engine {
@@ -45,7 +69,11 @@ impl Engine {
         let (reply, passed) = oneshot::channel();
         self.barrier.waiting.lock().push(reply);
         self.barrier.wake.notify_one();
-        passed.await.unwrap_or(Err(EngineError::Stopping))
+        // Also where the engine's thread waits for its disk and passes none.
+        match outside::timeout(READ_MAX, passed).await {
+            Ok(passed) => passed.unwrap_or(Err(EngineError::Stopping)),
+            Err(_) => Err(EngineError::TooSlow),
+        }
     }
 
     /// Serves the reads that wait, all with one question, for ever.
@@ -56,7 +84,12 @@ impl Engine {
             if waiting.is_empty() {
                 continue;
             }
-            let passed = self.pass().await;
+            let asked = Instant::now();
+            let passed = outside::timeout(BARRIER_MAX, self.pass()).await;
+            let passed = passed.unwrap_or(Err(EngineError::NotLeader));
+            if passed.is_ok() {
+                self.newest.note(asked);
+            }
             waiting.into_iter().for_each(|reply| drop(reply.send(passed.clone())));
         }
     }
@@ -94,8 +127,10 @@ impl Engine {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(EngineError::NotLeader);
         }
-        let read = self.raft().ensure_linearizable(ReadPolicy::ReadIndex).await;
-        let read = read.map_err(|_| EngineError::NotLeader)?;
+        let confirmed = self.raft().ensure_linearizable(ReadPolicy::ReadIndex);
+        let Ok(Ok(read)) = outside::timeout(CONFIRM_MAX, confirmed).await else {
+            return Err(EngineError::NotLeader);
+        };
         Ok((read.index(), self.clock.now_us()))
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! In:    a snapshot file, or a data directory that nobody uses. Out: a data directory of a cluster of one, which others
 //!        can join.
-//! Never: runs by itself: an operator decides that what the lost nodes knew more is given up.
+//! Never: runs by itself: an operator decides that what the lost nodes knew more is given up. Never gives out a token
+//!        again that they may have given out: tokens go on far above the newest one that is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
 
-use leasehold_core::Table;
+use leasehold_core::{Command, Outcome, Stamp, Table};
 use openraft::storage::{RaftLogReader, RaftLogStorage};
 use openraft::{BasicNode, EntryPayload, Membership};
 
@@ -21,20 +22,50 @@ use super::wal::WalOptions;
 use super::{Engine, StartError};
 use crate::outside::{self, fs};
 
+/// How far tokens jump unless the operator says where they go on. No cluster grants so much between a backup and its loss: at
+/// 50,000 a second that takes a day, and a backup is made more often than that where so much is granted.
+const TOKENS_LOST_MAX: u64 = 1 << 32;
+/// Why restored claims are over.
+const RESTORED: &str = "restored from a backup";
+
+/// What an operator decides.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Choices {
+    /// Tokens go on above this number; `None`: 2^32 above the newest that is known.
+    pub tokens_above: Option<u64>,
+    /// Held and waiting claims of a backup stay. Otherwise they are revoked: their holders may have lost them since.
+    pub keep_claims: bool,
+}
+
 /// What there was to begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// Held and waiting claims.
     pub live: u64,
-    /// The newest fencing token.
+    /// Claims that were held or waiting, and are revoked.
+    pub revoked: u64,
+    /// The newest fencing token that is known.
+    pub known_token: u64,
+    /// Tokens go on above this one.
     pub last_token: u64,
     /// The newest log entry.
     pub last_log: u64,
 }
 
 /// Makes a data directory for node `node` out of a backup. The directory must not hold a log yet.
-pub async fn restore(backup: &Path, data: &Path, node: NodeId) -> Result<Recovered, StartError> {
-    let (meta, origins, table) = snapshot_file::load(backup)?;
+pub async fn restore(
+    backup: &Path,
+    data: &Path,
+    node: NodeId,
+    choices: Choices,
+) -> Result<Recovered, StartError> {
+    let (meta, origins, mut table) = snapshot_file::load(backup)?;
+    let known_token = table.last_token();
+    let live = table.live();
+    if !choices.keep_claims {
+        revoke_all(&mut table);
+    }
+    raise_tokens(&mut table, choices.tokens_above)?;
     let used = data.join("log").exists() || data.join("NODE").exists();
     if used {
         let why = format!("{} holds data already: restore into an empty directory", data.display());
@@ -44,12 +75,37 @@ pub async fn restore(backup: &Path, data: &Path, node: NodeId) -> Result<Recover
     dir.node_id(Some(node))?;
     snapshot_file::clean(&data.join("snapshots"))?;
     let log = LogStore::open(&data.join("log"), WalOptions::default())?;
-    begin_anew(data, log, node, meta.last_log_id, &origins, &table).await
+    let begun = begin_anew(data, log, node, meta.last_log_id, &origins, &table).await?;
+    Ok(Recovered { revoked: live - begun.live, known_token, ..begun })
+}
+
+/// Ends every held and waiting claim.
+fn revoke_all(table: &mut Table) {
+    let stamp = Stamp { now_us: table.clock().now_us, wall_us: outside::wall_us() };
+    let revoke =
+        [Command::Revoke { resource: None, before: table.next_sequence(), reason: Some(RESTORED.into()) }];
+    while table.live() > 0 {
+        let applied = table.apply_all(stamp, std::iter::once(&revoke[..]));
+        if !matches!(applied.outcomes.last(), Some(Outcome::Revoked { more: true, .. })) {
+            return;
+        }
+    }
+}
+
+fn raise_tokens(table: &mut Table, above: Option<u64>) -> io::Result<()> {
+    let known = table.last_token();
+    let above = above.unwrap_or(known.saturating_add(TOKENS_LOST_MAX));
+    if table.raise_tokens(above) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "tokens can't go on above {above}: the newest one that is known is {known}, and the highest is 2^47"
+    )))
 }
 
 /// Makes the data of one node of a cluster whose majority is lost for good into the data of a cluster of one. What it
 /// has in its log and can't know to be agreed on counts as agreed on from now on.
-pub async fn recover(data: &Path) -> Result<Recovered, StartError> {
+pub async fn recover(data: &Path, tokens_above: Option<u64>) -> Result<Recovered, StartError> {
     if !data.join("log").exists() {
         let why = format!("there is no log in {}", data.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, why).into());
@@ -79,7 +135,10 @@ pub async fn recover(data: &Path) -> Result<Recovered, StartError> {
             applied = Some(entry.log_id);
         }
     }
-    begin_anew(data, log, node, applied, &origins, &table).await
+    let known_token = table.last_token();
+    raise_tokens(&mut table, tokens_above)?;
+    let begun = begin_anew(data, log, node, applied, &origins, &table).await?;
+    Ok(Recovered { known_token, ..begun })
 }
 
 /// Writes the table as a snapshot of a cluster of one, and a log that goes on from there, in a later term.
@@ -103,7 +162,14 @@ async fn begin_anew(
     log.save_vote(&Vote::new(term, node)).await?;
     log.purge(last).await?;
     log.wal().close();
-    Ok(Recovered { live: table.live(), last_token: table.last_token(), last_log: last.index })
+    let last_token = table.last_token();
+    Ok(Recovered {
+        live: table.live(),
+        revoked: 0,
+        known_token: last_token,
+        last_token,
+        last_log: last.index,
+    })
 }
 
 impl Engine {

@@ -21,6 +21,7 @@ use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::entry::{Origins, Proposal};
 use super::snapshot_file::{self, SnapshotFile};
+use super::table_version::TableVersions;
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::outside;
 use crate::publish::Publisher;
@@ -45,6 +46,8 @@ pub struct Shared {
     pub applied_moved: Notify,
     /// The time that the table has come to.
     pub clock: Arc<TableClock>,
+    /// The table's version, and those that peers can read.
+    pub versions: Arc<TableVersions>,
 }
 
 impl Shared {
@@ -102,6 +105,7 @@ impl StateMachine {
         #[cfg(feature = "sim")]
         outside::simulated::applied(index, &table);
         Self::note_deadline(&self.shared, &table);
+        self.shared.versions.set(table.version());
         // Still under the lock: whoever sees the table sees which entry it is of.
         self.shared.note_applied(self.applied, proposal.stamp.now_us);
         drop(table);
@@ -190,6 +194,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             table
         };
         let now_us = table.clock().now_us;
+        self.shared.versions.set(table.version());
         self.origins = origins;
         self.applied = meta.last_log_id;
         let replaced = {
@@ -198,6 +203,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             std::mem::replace(&mut *current, table)
         };
         self.membership = meta.last_membership.clone();
+        self.awaited.covered_by(&self.origins);
         self.publisher.wake_all();
         // A large one takes a while to go, and this thread has others to serve.
         outside::blocking(move || drop(replaced)).await

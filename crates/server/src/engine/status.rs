@@ -55,6 +55,8 @@ pub struct ClusterStatus {
     pub leader: Option<NodeId>,
     /// Its term.
     pub term: u64,
+    /// The version of the asked node's table: which commands and rules hold.
+    pub table_version: u32,
     /// All members.
     pub nodes: Vec<MemberStatus>,
 }
@@ -82,6 +84,8 @@ pub struct MemberStatus {
     pub url: Option<String>,
     /// Its version.
     pub version: Option<String>,
+    /// The newest table version that it can read, if the asked node has met it.
+    pub reads_table_version: Option<u32>,
     /// A fingerprint of its table, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
@@ -183,6 +187,7 @@ impl Engine {
                 last_contact_ms: heard,
                 url: status.as_ref().map(|status| status.url.clone()),
                 version: status.as_ref().map(|status| status.version.clone()),
+                reads_table_version: self.reads_table_version(id),
                 digest,
                 digest_at,
             }
@@ -191,6 +196,7 @@ impl Engine {
             node: self.node_id(),
             leader: leader.as_ref().map(|leader| leader.id),
             term,
+            table_version: self.table_version(),
             nodes: nodes.collect(),
         }
     }

@@ -123,7 +123,7 @@ async fn others_are_a_majority(engine: &Engine) -> bool {
 }
 
 /// Those that the leader has heard just now.
-async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
+pub(super) async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
     let others = engine.status(false).await.others;
     let is_heard = |(_, ms): &(_, Option<u64>)| ms.is_some_and(|ms| ms <= HEARD_MS_MAX);
     others.into_iter().filter(|(_, other)| is_heard(other)).map(|(id, _)| id).collect()

@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use tokio::runtime::Handle;
 
 use super::problem::engine_problem;
-use super::routes::Answer;
+use crate::dispatch::Answer;
 use crate::engine::EngineError;
 use crate::outside::StopOnDrop;
 
@@ -31,7 +31,7 @@ impl Aside {
     }
 
     /// Has an answer made there.
-    pub(super) fn make(&self, answer: Answer) -> Answer {
+    pub(crate) fn make(&self, answer: Answer) -> Answer {
         let Some(threads) = &self.0 else { return answer };
         let mut making = StopOnDrop(threads.spawn(answer));
         Box::pin(async move {

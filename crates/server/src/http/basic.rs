@@ -6,18 +6,25 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::Response;
 use super::headers::Headers;
 use super::problem::problem;
+use crate::access::rate::Rates;
 
+/// Wrong passwords that one address may send a second, in the long run ...
+const GUESSES_PER_SECOND: f64 = 0.5;
+/// ... and at once: a person who mistypes does not notice, and a dictionary takes years.
+const GUESSES_AT_ONCE: f64 = 10.0;
 /// Largest file of users: far more than anyone types.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
@@ -37,6 +44,8 @@ pub struct Administrators {
     access: AdminAccess,
     /// What was last found in the file, so that the log speaks only when that changes.
     last: Mutex<Option<Found>>,
+    /// Wrong passwords, by address.
+    guesses: Rates,
 }
 
 type Found = Result<Arc<Users>, String>;
@@ -56,28 +65,35 @@ struct Users {
 impl Administrators {
     /// Reads the file once, so that mistakes in it are named when the node starts.
     pub fn new(access: AdminAccess) -> Self {
-        let administrators = Self { access, last: Mutex::default() };
+        let guesses = Rates::new(GUESSES_PER_SECOND, GUESSES_AT_ONCE);
+        let administrators = Self { access, last: Mutex::default(), guesses };
         if let AdminAccess::Users(path) = &administrators.access {
             administrators.note(path, &read(path));
         }
         administrators
     }
 
-    /// Lets a request in, or says why not. The file is read anew each time: a change counts at once.
-    pub async fn admit(&self, headers: &Headers) -> Result<(), Response> {
+    /// Lets a request from this address in, or says why not. The file is read each time: a change counts at once. After
+    /// some wrong passwords an address has to wait, and no password is looked at meanwhile.
+    pub async fn admit(&self, headers: &Headers, from: &Arc<str>) -> Result<(), Response> {
         let path = match &self.access {
             AdminAccess::Open => return Ok(()),
             AdminAccess::Off => return Err(forbidden()),
             AdminAccess::Users(path) => path,
         };
-        let Some(given) = credentials(headers) else { return Err(challenge()) };
+        let Some(given) = credentials(headers).map(Zeroizing::new) else { return Err(challenge()) };
+        self.guesses.look(from, Instant::now()).map_err(too_many_guesses)?;
         let found = tokio::task::spawn_blocking({
             let path = path.clone();
             move || read(&path)
         });
         let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
         self.note(path, &found);
-        if found.is_ok_and(|users| users.know(&given)) { Ok(()) } else { Err(challenge()) }
+        if found.is_ok_and(|users| users.know(&given)) {
+            return Ok(());
+        }
+        self.guesses.admit(from, Instant::now()).ok();
+        Err(challenge())
     }
 
     fn note(&self, path: &Path, found: &Found) {
@@ -136,7 +152,7 @@ fn read(path: &Path) -> Found {
         }
         std::fs::read(path)
     };
-    read().map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
+    read().map(Zeroizing::new).map(|text| Arc::new(Users::parse(&text))).map_err(|error| error.to_string())
 }
 
 fn hash(bytes: &[u8]) -> Hash {
@@ -155,6 +171,14 @@ fn challenge() -> Response {
     let mut response = problem(StatusCode::UNAUTHORIZED, "unauthorized", detail);
     let basic = HeaderValue::from_static("Basic realm=\"leasehold\", charset=\"UTF-8\"");
     response.headers_mut().insert(WWW_AUTHENTICATE, basic);
+    response
+}
+
+fn too_many_guesses(wait: Duration) -> Response {
+    let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+    let detail = format!("too many wrong passwords came from your address: wait {seconds} s");
+    let mut response = problem(StatusCode::TOO_MANY_REQUESTS, "too-many-guesses", &detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 

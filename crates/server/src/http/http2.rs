@@ -23,7 +23,7 @@ use tokio::time::Sleep;
 
 use super::body::RequestBody;
 use super::request::{self, Connection, Head};
-use super::server::{App, answer, stopped};
+use super::server::{App, answer, over};
 
 /// Bytes of headers that a request over HTTP/2 may have.
 const HEADER_LIST_MAX: u32 = 64 << 10;
@@ -38,13 +38,14 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 /// What hyper may take of one answer ahead of its client.
 const SEND_BUFFER_MAX: usize = 32 << 10;
 
-/// Serves the requests of a connection until it ends, it is idle for too long, or the node stops and all are answered.
+/// Serves the requests of a connection until it ends, it is idle for too long, or it has to end and
+/// all are answered.
 pub(super) async fn serve<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     connection.delivery.share();
-    let (stopping, peer) = (app.stopping.clone(), connection.peer);
+    let (over, peer) = (over(&app, &connection), connection.peer);
     let (patience, write_timeout) = (app.patience(&connection), app.config.write_timeout);
     let requests = Requests { open: watch::Sender::new(0), write_timeout };
     let idle = idle(requests.open.subscribe(), patience);
@@ -70,7 +71,7 @@ where
     );
     let ended = tokio::select! {
         ended = &mut serving => ended,
-        () = stopped(stopping) => {
+        () = over => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

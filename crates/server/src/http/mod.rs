@@ -1,24 +1,24 @@
 //! HTTP: connections, requests, responses. What every dialect needs and none should write twice.
 //!
-//! In:    bytes from strangers. Out: requests to the dialects (`routes.rs`), their responses back.
+//! In:    bytes from strangers. Out: requests to the dialects (`dispatch.rs`), their responses back.
 //! Never: knows about locks.
 
 pub mod aside;
 pub mod basic;
 pub mod body;
-mod cluster;
+pub mod cluster;
 pub mod delivery;
 pub mod digits;
 pub mod headers;
 mod http1;
 mod http2;
+pub mod limits;
 pub mod long_answer;
 pub mod places;
 pub mod problem;
 pub mod query;
 mod receive;
 pub mod request;
-pub mod routes;
 pub mod seats;
 pub mod server;
 pub mod time;

@@ -26,21 +26,26 @@ pub fn problem_body(status: StatusCode, kind: &str, detail: &str) -> String {
     body.to_string()
 }
 
-/// The engine gave no outcome.
+/// The engine gave no outcome. 503 and 507: it certainly did not happen; 504: nobody knows.
 pub fn engine_problem(error: &EngineError) -> Response {
     let (status, kind) = match error {
         EngineError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
-        EngineError::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown"),
+        EngineError::MemoryFull => (StatusCode::INSUFFICIENT_STORAGE, "memory-full"),
+        EngineError::Unknown => (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown"),
         EngineError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
         EngineError::NotLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
+        EngineError::TooSlow => (StatusCode::SERVICE_UNAVAILABLE, "too-slow"),
         EngineError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "shutting-down"),
+        EngineError::MemberTooOld { .. } => (StatusCode::SERVICE_UNAVAILABLE, "member-too-old"),
+        EngineError::MemberAway { .. } => (StatusCode::SERVICE_UNAVAILABLE, "member-away"),
+        EngineError::Upgrading => (StatusCode::SERVICE_UNAVAILABLE, "upgrading"),
     };
     try_again(problem(status, kind, &error.to_string()))
 }
 
 /// A change may have happened, or may yet.
 pub fn outcome_unknown(detail: &str) -> Response {
-    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail))
+    try_again(problem(StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", detail))
 }
 
 /// There is nothing at this path.

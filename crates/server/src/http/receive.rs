@@ -20,6 +20,7 @@ use super::places::{Full, Place};
 use super::problem::{closing, problem, try_again};
 use super::request::Connection;
 use super::server::App;
+use crate::access::Caller;
 
 /// How much of a refused request is read before it is answered.
 const DRAIN_LEN_MAX: usize = 64 << 10;
@@ -32,9 +33,10 @@ pub async fn read_body(
     body: RequestBody,
     headers: &Headers,
     max: usize,
+    caller: &Caller,
 ) -> Result<Bytes, Response> {
     expect_body(&body, headers, max)?;
-    collect_body(app, body, max).await
+    collect_body(app, body, max, caller).await
 }
 
 /// Refuses what the headers show to be no body for us, before any of it is read.
@@ -52,13 +54,27 @@ pub fn expect_body(body: &RequestBody, headers: &Headers, max: usize) -> Result<
     Ok(())
 }
 
-/// Reads a body that is expected.
-pub async fn collect_body(app: &App, body: RequestBody, max: usize) -> Result<Bytes, Response> {
+/// Reads a body that is expected, for as long as its caller's credentials are good.
+pub async fn collect_body(
+    app: &App,
+    body: RequestBody,
+    max: usize,
+    caller: &Caller,
+) -> Result<Bytes, Response> {
     match body {
         RequestBody::Whole(whole) if whole.len() <= max => Ok(whole),
         RequestBody::Whole(_) => Err(closing(too_large(max))),
         // Few bodies come in pieces: they alone pay for the room that it takes to wait for them.
-        body => Box::pin(collect_pieces(app, body, max)).await,
+        body => {
+            Box::pin(async {
+                tokio::select! {
+                    biased;
+                    _ = caller.ended() => Err(closing(caller.refuse_withdrawn())),
+                    collected = collect_pieces(app, body, max) => collected,
+                }
+            })
+            .await
+        }
     }
 }
 

@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use super::Response;
 use super::places::{Full, Place, Places};
 use super::problem::{problem, try_again};
-use super::request::{Connection, Request};
+use super::request::Connection;
 use crate::config::Config;
-use crate::observe::health;
+use crate::route::{Misrouted, Route};
 
 /// Connections beyond the limit on which health pages are answered ...
 pub const HEALTH_PLACES: usize = 32;
@@ -68,10 +68,9 @@ impl Seats {
 }
 
 /// What a connection without a place is told, unless it asks for a health page.
-pub(super) fn refusal(connection: &Connection, request: &Request) -> Option<Response> {
-    let path = request.uri().path();
-    let is_health = || health::is_probe(path) && path != "/metrics";
-    connection.crowded.filter(|_| !is_health()).map(too_many_connections)
+pub(super) fn refusal(connection: &Connection, route: &Result<Route, Misrouted>) -> Option<Response> {
+    let is_probe = || route.as_ref().is_ok_and(Route::is_probe);
+    connection.crowded.filter(|_| !is_probe()).map(too_many_connections)
 }
 
 pub(super) fn too_many_connections(full: Full) -> Response {

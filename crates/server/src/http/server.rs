@@ -1,6 +1,6 @@
 //! The listener: accepts connections, serves requests on them, stops in order.
 //!
-//! In:    TCP connections, with TLS or without. Out: requests to `routes.rs`, by `http1` or, for HTTP/2, hyper.
+//! In:    TCP connections, with TLS or without. Out: requests to `dispatch.rs`, by `http1` or, for HTTP/2, hyper.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 use std::net::SocketAddr;
@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::StatusCode;
-use leasehold_core::ClaimId;
+use hyper::{Method, StatusCode};
+use leasehold_core::{ClaimId, Ending};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::Response;
 use super::aside::Aside;
@@ -26,19 +27,21 @@ use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
 use super::request::{Connection, Request, drain};
-use super::routes::{self, Answer};
 use super::seats::{self, Seat, Seats, too_many_connections, turn_away};
 use super::tls::Tls;
 use super::trace::Trace;
 use super::web_origin::WebOrigins;
+use crate::access::certificate;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
-use crate::audit::Audit;
+use crate::audit::{Audit, Noted};
 use crate::config::Config;
+use crate::dispatch::{self, Answer};
 use crate::engine::Engine;
 use crate::observe::Observer;
 use crate::observe::hub::STREAMS_MAX;
-use crate::observe::metrics::Dialect;
+use crate::route::{Misrouted, Route};
+use crate::withdrawal;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -46,6 +49,9 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 const LINGER: Duration = Duration::from_secs(5);
 /// ... and how much.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
+
+/// How often the wall clock is looked at while a client certificate is valid.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
@@ -56,6 +62,9 @@ const NEAR_ON_TWO_CORES: usize = 192;
 const NEAR_BESIDE_FOLLOWERS: usize = 832;
 /// ... elsewhere some, so that a few clients get the shortest way and many get all the cores.
 const NEAR_ON_MORE_CORES: usize = 64;
+
+/// How long a new connection is watched for a probe. A probe speaks at once.
+const FIRST_BYTES_MAX: Duration = Duration::from_secs(1);
 
 /// A place near the engine, if the connection has one.
 type Near = Option<OwnedSemaphorePermit>;
@@ -129,18 +138,33 @@ pub struct App {
 }
 
 impl App {
-    /// Tells the audit who asks for the next change of this claim.
-    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) {
-        if self.guards.audit.is_some() {
-            self.note_from(claim, caller.owner(connection, headers), connection.client(headers));
+    /// Tells the audit who asks for this claim to be made. Call `settled` when the table has answered.
+    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) -> Noted {
+        match &self.guards.audit {
+            Some(audit) => audit.note(claim, caller.owner(connection, headers), connection.client(headers)),
+            None => Noted::default(),
         }
     }
 
     /// The same where owner and address are known.
-    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) {
-        if let Some(audit) = &self.guards.audit {
-            audit.note(claim, owner, client);
-        }
+    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| audit.note(claim, owner, client))
+    }
+
+    /// Tells the audit who asks for this claim to end in this way; `only_of` is the command's guard.
+    pub fn note_end(
+        &self,
+        claim: ClaimId,
+        ending: Ending,
+        only_of: Option<&Arc<str>>,
+        owner: Arc<str>,
+        client: Arc<str>,
+    ) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| {
+            audit.note_end(claim, ending, only_of.cloned(), owner, client)
+        })
     }
 
     /// A place for a request of this owner that may stand open for long.
@@ -236,6 +260,9 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         observer.metrics.started(&engine);
         let app = App::new(engine, config, guards, observer, stopping, Aside::here());
+        if app.guards.access.is_on() {
+            tokio::spawn(withdrawal::follow(app.engine.clone(), app.guards.access.clone()));
+        }
         let few_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
         // Only from the same machine can peers reach such a node.
         let beside_peers = app.config.cluster.as_ref().is_some_and(|own| own.listen.ip().is_loopback());
@@ -289,7 +316,9 @@ impl Server {
             || engine.known_leader() == Some(engine.node_id());
         // A handshake takes long.
         let plain = self.app.guards.tls.is_none();
-        (free && plain).then(|| self.near.clone().try_acquire_owned().ok()).flatten()
+        (free && plain && !engine.may_be_stuck())
+            .then(|| self.near.clone().try_acquire_owned().ok())
+            .flatten()
     }
 
     /// Has a connection served near the engine while there is a place, and elsewhere otherwise.
@@ -300,15 +329,38 @@ impl Server {
             tokio::spawn(serve(app, stream, peer, seat, None));
             return;
         };
-        // Whichever thread serves it is to hear of what it receives.
-        let moved = stream.into_std();
-        self.app.engine.spawn_near(async move {
-            match moved.and_then(TcpStream::from_std) {
-                Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
-                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+        tokio::spawn(async move {
+            if begins_with_probe(&app, &stream).await {
+                drop(near);
+                return serve(app, stream, peer, seat, None).await;
             }
+            let engine = app.engine.clone();
+            // Whichever thread serves it is to hear of what it receives.
+            let moved = stream.into_std();
+            engine.spawn_near(async move {
+                match moved.and_then(TcpStream::from_std) {
+                    Ok(stream) => serve(app, stream, peer, seat, Some(near)).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+            });
         });
     }
+}
+
+/// Whether the first request on a connection is a probe's. Probes must be answered while the engine's thread waits for its
+/// disk: they are not given to it.
+async fn begins_with_probe(app: &App, stream: &TcpStream) -> bool {
+    let mut first = [0; 32];
+    let peeked = tokio::select! {
+        peeked = tokio::time::timeout(FIRST_BYTES_MAX, stream.peek(&mut first)) => peeked,
+        () = stopped(app.stopping.clone()) => return false,
+    };
+    let Ok(Ok(len)) = peeked else { return false };
+    let mut words = first[..len].split(|byte| b" ?".contains(byte));
+    let method = words.next().and_then(|method| Method::from_bytes(method).ok());
+    let path = words.next().and_then(|path| std::str::from_utf8(path).ok());
+    let route = method.zip(path).map(|(method, path)| Route::of(&method, path));
+    route.is_some_and(|route| route.is_ok_and(|route| route.is_probe()))
 }
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.
@@ -331,6 +383,7 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: SocketAddr, seat: Seat, n
 
 /// The handshake, within the time for headers; then whichever protocol both sides speak.
 async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
+    let mut authorities = tls.authorities();
     let handshake = tls.acceptor().accept(wire);
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(app.patience(&connection), handshake) => shaken,
@@ -343,13 +396,54 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
     };
     let (_, session) = stream.get_ref();
-    if let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) {
+    let certificates = session.peer_certificates();
+    if let Some(certificate) = certificates.and_then(<[_]>::first) {
         connection.certificate.set(certificate.as_ref().into()).ok();
     }
-    if session.alpn_protocol() == Some(b"h2") {
-        http2::serve(app, stream, connection).await;
-    } else {
-        serve_http1(app, stream, connection, None).await;
+    // Whatever can't be read has expired.
+    let expiry = |certificate: &CertificateDer<'_>| certificate::expires(certificate).unwrap_or(0);
+    let expiry = certificates.and_then(|certificates| certificates.iter().map(expiry).min());
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let removed = async {
+        match expiry.is_some() && authorities.changed().await.is_ok() {
+            true => {}
+            false => std::future::pending().await,
+        }
+    };
+    let serving = async {
+        match is_http2 {
+            true => http2::serve(app.clone(), stream, connection.clone()).await,
+            false => serve_http1(app.clone(), stream, connection.clone(), None).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = serving => {}
+        // Open requests and streams end with it.
+        () = passed(expiry) => {
+            connection.delivery.close();
+            tracing::info!(%peer, "a connection ended: its client certificate has expired");
+        }
+        () = removed => {
+            connection.delivery.close();
+            app.guards.access.certificate_withdrawn(&connection);
+            tracing::info!(%peer, "a connection ended: the authorities of client certificates have changed");
+        }
+    }
+}
+
+/// Returns when this instant of the wall clock has passed, in unix seconds; never, if there is none.
+async fn passed(instant: Option<u64>) {
+    let Some(instant) = instant else { return std::future::pending().await };
+    loop {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        // A certificate is valid through its last second.
+        let left = Duration::from_secs(instant.saturating_add(1)).saturating_sub(now);
+        if left.is_zero() {
+            return;
+        }
+        // The wall clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_LOOK_EVERY)).await;
     }
 }
 
@@ -357,8 +451,7 @@ async fn serve_http1<S>(app: Arc<App>, stream: S, connection: Arc<Connection>, n
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let metrics = app.observer.metrics.clone();
-    metrics.connections.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted::new(&app);
     let stopping = app.stopping.clone();
     // The simulation has no clock of its own for connections.
     let patience = (!cfg!(feature = "sim")).then(|| app.patience(&connection));
@@ -372,14 +465,30 @@ where
         answer(&app, &connection, request)
     };
     let http1 = Http1::new(stream, connection.crowded.map(too_many_connections));
-    let mut stream = http1.serve(patience, stopped(stopping.clone()), is_stopping, stands_back, answer).await;
+    let over = over(&app, &connection);
+    let mut stream = http1.serve(patience, over, is_stopping, stands_back, answer).await;
     connection.delivery.close();
     tokio::select! {
         biased;
         () = linger(&mut stream) => {}
         () = stopped(stopping.clone()) => {}
     }
-    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// A connection in the metrics, however it ends.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: &Arc<App>) -> Self {
+        app.observer.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(app.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.observer.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One request, counted and traced, whichever protocol it came by.
@@ -389,12 +498,14 @@ pub(super) fn answer(
     mut request: Request,
 ) -> impl Future<Output = Response> {
     request.count_body(connection);
-    let (dialect, trace) = (Dialect::of(request.uri().path()), Trace::of(&request));
+    let route = Route::of(request.method(), request.uri().path());
+    let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
+    let trace = Trace::of(&request);
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
-    let crowded = || seats::refusal(connection, &request);
+    let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => refused(app.clone(), request, refusal),
-        None => routes::answer(app.clone(), connection.clone(), request),
+        None => dispatch::answer(app.clone(), connection.clone(), request, route),
     };
     async move {
         let mut response = counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), answer.await);
@@ -415,7 +526,27 @@ fn refused(app: Arc<App>, request: Request, refusal: Response) -> Answer {
     })
 }
 
-pub(super) async fn stopped(mut stopping: watch::Receiver<bool>) {
+/// Waits until a connection has to end: the node stops, or the credentials that came over it last were withdrawn.
+pub(super) fn over(app: &App, connection: &Arc<Connection>) -> impl Future<Output = ()> + use<> {
+    let stopping = stopped(app.stopping.clone());
+    let access = app.guards.access.is_on().then(|| (app.guards.access.changes(), connection.clone()));
+    async move {
+        let Some((mut changes, connection)) = access else { return stopping.await };
+        let withdrawn = async {
+            while !connection.last_known.is_withdrawn() {
+                if changes.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping => {}
+            () = withdrawn => {}
+        }
+    }
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
     stopping.wait_for(|stopping| *stopping).await.ok();
 }
 

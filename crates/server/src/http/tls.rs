@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde::Deserialize;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -37,13 +38,21 @@ pub struct TlsOptions {
 pub struct Tls {
     options: TlsOptions,
     config: RwLock<Arc<ServerConfig>>,
+    /// What the file of client authorities contains.
+    authorities: watch::Sender<Vec<u8>>,
 }
 
 impl Tls {
     /// Reads the files.
     pub fn new(options: &TlsOptions) -> Result<Arc<Self>, String> {
         let config = RwLock::new(Arc::new(read(options)?));
-        Ok(Arc::new(Self { options: options.clone(), config }))
+        let authorities = watch::Sender::new(read_authorities(options));
+        Ok(Arc::new(Self { options: options.clone(), config, authorities }))
+    }
+
+    /// Told when other authorities than before sign client certificates.
+    pub fn authorities(&self) -> watch::Receiver<Vec<u8>> {
+        self.authorities.subscribe()
     }
 
     /// For one handshake.
@@ -56,6 +65,12 @@ impl Tls {
         match read(&self.options) {
             Ok(config) => {
                 *self.config.write() = Arc::new(config);
+                let authorities = read_authorities(&self.options);
+                self.authorities.send_if_modified(|known| {
+                    let changed = *known != authorities;
+                    *known = authorities;
+                    changed
+                });
                 tracing::info!("the certificate was read anew");
             }
             Err(why) => tracing::error!(%why, "the certificate can't be read anew: the old one stays in use"),
@@ -97,6 +112,10 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, St
     let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
     let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
     if found.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(found) }
+}
+
+fn read_authorities(options: &TlsOptions) -> Vec<u8> {
+    options.client_ca.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
 }
 
 fn read(options: &TlsOptions) -> Result<ServerConfig, String> {

@@ -10,19 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
-use hyper::{Method, StatusCode};
 use leasehold_core::{Event, EventKind, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::hub::{Hub, Place};
 use crate::access::Caller;
-use crate::access::rules::Verb;
 use crate::http::body::{Piece, ResponseBody};
 use crate::http::headers::Headers;
 use crate::http::places::Full;
-use crate::http::problem::{method_not_allowed, problem};
+use crate::http::problem::problem;
 use crate::http::query::parameters;
 use crate::http::request::{Connection, Request};
 use crate::http::server::App;
@@ -64,32 +63,29 @@ pub fn kind_of(kind: EventKind) -> &'static str {
 }
 
 /// Opens a stream.
-pub fn answer(app: &Arc<App>, connection: &Connection, request: &Request, caller: &Caller) -> Response {
-    if request.method() != Method::GET {
-        return method_not_allowed("GET");
-    }
-    if let Err(refusal) = caller.require_any(&[Verb::Read]) {
-        return refusal;
-    }
-    let wanted = match parse(request.uri().query(), request.headers()) {
-        Ok(wanted) => wanted,
-        Err(mistakes) => return json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))),
-    };
+pub fn answer(
+    app: &Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let wanted = parse(request.uri().query(), request.headers())
+        .map_err(|mistakes| json(StatusCode::BAD_REQUEST, format!("{}\n", serde_json::json!(mistakes))))?;
     let hub = &app.observer.hub;
-    let place = match app.streams.take(&caller.owner(connection, request.headers())) {
-        Ok(place) => place,
-        Err(full) => return too_many_streams(full),
-    };
+    let owner = caller.owner(connection, request.headers());
+    let place = app.streams.take(&owner).map_err(too_many_streams)?;
     let membership = hub.join();
     let (pieces, body) = mpsc::channel(1);
     let mut stopping = app.stopping.clone();
     let start = wanted.after.unwrap_or_else(|| hub.newest());
     let stream = Stream { hub: hub.clone(), place: start, wanted, caller: caller.clone() };
+    let caller = caller.clone();
     tokio::spawn(async move {
         let _counted = (place, membership);
         tokio::select! {
             () = stream.run(&pieces) => {}
             () = pieces.closed() => {}
+            _ = caller.superseded() => drop(pieces.try_send(Piece::Last(Bytes::new()))),
             _ = stopping.wait_for(|stopping| *stopping) => drop(pieces.try_send(Piece::Last(Bytes::new()))),
         }
     });
@@ -98,7 +94,7 @@ pub fn answer(app: &Arc<App>, connection: &Connection, request: &Request, caller
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // nginx gathers answers unless told not to.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(response)
 }
 
 fn too_many_streams(full: Full) -> Response {

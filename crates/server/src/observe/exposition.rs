@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use leasehold_core::Status;
 
-use super::metrics::{CODES, Dialect};
+use super::metrics::CODES;
 use super::process;
 use crate::engine::observed::ROLES;
 use crate::http::server::App;
+use crate::route::Dialect;
 
 /// The text.
 pub(super) fn text(app: &App) -> String {
@@ -49,6 +50,16 @@ fn table(out: &mut String, app: &App) {
     one(out, "leasehold_waiters", "gauge", "Claims that wait in a queue.", waiting);
     one(out, "leasehold_finished_claims", "gauge", "Claims that are over and still readable.", finished);
     one(out, "leasehold_resources", "gauge", "Resources with a claim, finished ones included.", resources);
+    let (live, finished) = app.engine.read(|table, _| table.bytes_used());
+    for (name, help, used) in [
+        ("leasehold_claim_bytes", "Counted bytes of held and waiting claims.", live),
+        ("leasehold_finished_claim_bytes", "Counted bytes of finished claims.", finished),
+    ] {
+        one(out, name, "gauge", help, used.used);
+        one(out, &format!("{name}_max"), "gauge", &format!("The budget of these. {help}"), used.max);
+    }
+    let full = u8::from(app.engine.memory().is_full());
+    one(out, "leasehold_memory_full", "gauge", "Whether claims are refused for lack of memory.", full);
     one(out, "leasehold_last_token", "gauge", "The newest fencing token.", token);
     let overdue = overdue_us as f64 / 1e6;
     one(

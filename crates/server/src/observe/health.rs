@@ -5,40 +5,37 @@
 
 use std::fmt::Write;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 
 use super::exposition;
 use crate::engine::EngineError;
-use crate::http::problem::{method_not_allowed, problem};
+use crate::http::problem::problem;
 use crate::http::query::pairs;
 use crate::http::request::Request;
 use crate::http::server::App;
 use crate::http::{Response, json, typed};
 
-/// Whether this is the path of a probe.
-pub fn is_probe(path: &str) -> bool {
-    matches!(path, "/livez" | "/healthz" | "/readyz" | "/health" | "/v1/health" | "/version" | "/metrics")
+/// `GET /metrics`
+pub fn metrics(app: &App) -> Response {
+    typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", exposition::text(app))
 }
 
-/// Answers a probe.
-pub fn answer(app: &App, request: &Request) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return method_not_allowed("GET, HEAD");
-    }
-    match request.uri().path() {
-        "/version" => version(),
-        "/metrics" => {
-            typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", exposition::text(app))
-        }
-        "/livez" => checked(request, &[("process", Ok(()))]),
-        _ => checked(request, &checks(app)),
-    }
+/// `GET /livez`
+pub fn live(request: &Request) -> Response {
+    checked(request, &[("process", Ok(()))])
 }
 
-fn version() -> Response {
+/// `GET /readyz`, and its other names.
+pub fn ready(app: &App, request: &Request) -> Response {
+    checked(request, &checks(app))
+}
+
+/// `GET /version`
+pub fn version() -> Response {
     let body = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "snapshot_format": leasehold_core::table::SNAPSHOT_FORMAT,
+        "table_version": leasehold_core::table::NEWEST_TABLE_VERSION,
+        "snapshot_format": leasehold_core::table::NEWEST_TABLE_VERSION,
         "os": std::env::consts::OS,
         "arch": std::env::consts::ARCH,
     });
@@ -51,11 +48,16 @@ type Check = (&'static str, Result<(), String>);
 fn checks(app: &App) -> Vec<Check> {
     let status = app.engine.observed();
     let stopping = *app.stopping.borrow();
+    let disk = match status.disk_hangs {
+        Some(length) => Err(format!("a write has taken the disk {:.1} s so far", length.as_secs_f64())),
+        None if status.has_room => Ok(()),
+        None => Err(EngineError::DiskFull.to_string()),
+    };
     let no_leader = || "no leader is known: a majority of the nodes must reach each other".to_string();
     vec![
         ("stopping", if stopping { Err(EngineError::Stopping.to_string()) } else { Ok(()) }),
         ("log", status.fatal.map_or(Ok(()), Err)),
-        ("disk", if status.has_room { Ok(()) } else { Err(EngineError::DiskFull.to_string()) }),
+        ("disk", disk),
         ("leader", status.leader.map(|_| ()).ok_or_else(no_leader)),
         ("engine", app.engine.ready().map_err(|error| error.to_string())),
     ]

@@ -13,46 +13,7 @@ use crate::engine::Engine;
 use crate::engine::clock::wall_us;
 use crate::engine::wal::Flushed;
 use crate::publish::Listener;
-
-/// Whose path a request asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// `/v1/claims/`, `/v1/renewals`.
-    Claims,
-    /// `/locks/`, `/active_locks/`, `/resources`.
-    Locks,
-    /// `/v1/<namespace>/leases/`.
-    Leases,
-    /// `/v1/dss/`.
-    Dss,
-    /// Pages, streams, probes, and paths that don't exist.
-    Other,
-}
-
-impl Dialect {
-    /// Each of them, in order.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::Claims, "claims"),
-        (Self::Locks, "locks"),
-        (Self::Leases, "leases"),
-        (Self::Dss, "dss"),
-        (Self::Other, "other"),
-    ];
-
-    /// By the first letters of a path: a handful of comparisons.
-    pub fn of(path: &str) -> Self {
-        let Some(rest) = path.strip_prefix("/v1/") else {
-            let locks = ["/locks", "/active_locks", "/resources"];
-            return if locks.iter().any(|place| path.starts_with(place)) { Self::Locks } else { Self::Other };
-        };
-        match rest {
-            _ if rest.starts_with("claims") || rest.starts_with("renewals") => Self::Claims,
-            _ if rest.starts_with("dss/") => Self::Dss,
-            _ if rest.contains("/lease") => Self::Leases,
-            _ => Self::Other,
-        }
-    }
-}
+use crate::route::Dialect;
 
 /// The status codes that any dialect answers; whatever else is counted as 0.
 pub const CODES: [u16; 32] = [
@@ -171,24 +132,6 @@ impl Listener for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_belong_to_their_dialect() {
-        for (path, dialect) in [
-            ("/v1/claims/", Dialect::Claims),
-            ("/v1/renewals", Dialect::Claims),
-            ("/locks/a", Dialect::Locks),
-            ("/resources", Dialect::Locks),
-            ("/v1/dss/media/lock", Dialect::Dss),
-            ("/v1/a/b/leases/c", Dialect::Leases),
-            ("/v1/ns/lease/c", Dialect::Leases),
-            ("/v1/resources", Dialect::Other),
-            ("/v1/events", Dialect::Other),
-            ("/", Dialect::Other),
-        ] {
-            assert_eq!(Dialect::of(path), dialect, "{path}");
-        }
-    }
 
     #[test]
     fn an_unknown_code_is_counted_too() {

@@ -102,10 +102,18 @@ impl Operation {
 
     /// What any call that asks the engine can be told.
     pub(super) fn engine(self) -> Self {
+        self.engine_or_503()
+            .problem(503, "No leader, overloaded or stopping: it certainly did not happen, try again.")
+            .problem(504, "The outcome is unknown: it may have happened, or may yet.")
+    }
+
+    /// The same in the dialect that has one status for both: a header tells them apart.
+    pub(super) fn engine_or_503(self) -> Self {
+        let about = "No quorum. It certainly did not happen, unless the header `Leasehold-Outcome: unknown` says that \
+                     it may have.";
         self.problem(401, "Credentials are needed.")
             .problem(429, "Too many claims in this queue, of this owner or in this namespace.")
-            .problem(503, "No leader, overloaded or stopping: nothing happened, try again.")
-            .problem(504, "The answer was lost: it may have happened.")
+            .problem(503, about)
             .problem(507, "The disk or the table is full: nothing happened.")
     }
 

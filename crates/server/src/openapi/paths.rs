@@ -32,6 +32,10 @@ fn hex_id() -> Value {
     json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" })
 }
 
+fn node_id() -> Value {
+    json!({ "type": "integer", "minimum": 1 })
+}
+
 fn claims() -> Calls {
     let new = |id, summary| Operation::new("claims", id, summary);
     let wait = "hold the answer until the claim is active, so many seconds at the most";
@@ -229,7 +233,7 @@ fn leases() -> Calls {
             .problem(500, "A bug.")
             .problem(501, "Another method.")
             .problem(509, "Too many leases in this namespace.")
-            .engine()
+            .engine_or_503()
     };
     let length = |operation: Operation| {
         operation.header(
@@ -288,7 +292,7 @@ fn leases() -> Calls {
                 .problem(400, "The path is wrong.")
                 .problem(404, "The namespace is somebody else's path.")
                 .problem(405, "The same.")
-                .engine(),
+                .engine_or_503(),
         ),
     ]
 }
@@ -321,6 +325,13 @@ fn dss() -> Calls {
 fn see() -> Calls {
     let new = |id, summary| Operation::new("see", id, summary);
     let text = || json!({ "type": "string" });
+    let change = |id, summary| {
+        new(id, summary)
+            .empty(204, "It is done.")
+            .problem(403, "The right 'admin' is missing, or administration is off.")
+            .problem(409, "It would be wrong, and why.")
+            .engine()
+    };
     let kinds = format!("some of {}, separated by commas", KINDS.join(", "));
     let probe =
         |id, summary| {
@@ -356,7 +367,47 @@ fn see() -> Calls {
                 .engine(),
         ),
         ("/v1/overview", "get", new("overview", "Counts, and the last half hour in steps").answer(200, "Numbers.", JSON, schema("Overview")).engine()),
-        ("/v1/cluster", "get", new("cluster", "The nodes and how they are").answer(200, "All of them.", JSON, schema("Cluster"))),
+        (
+            "/v1/cluster",
+            "get",
+            new("cluster", "The nodes and how they are")
+                .answer(200, "All of them.", JSON, schema("Cluster"))
+                .problem(401, "Credentials are needed.")
+                .problem(403, "The right 'admin' is missing."),
+        ),
+        (
+            "/v1/cluster/nodes",
+            "post",
+            change("addNode", "Let a running node without data in").json("NewNode").problem(400, "Not a node."),
+        ),
+        (
+            "/v1/cluster/nodes/{node}",
+            "delete",
+            change("removeNode", "Take a node out").path("node", node_id(), "its number"),
+        ),
+        (
+            "/v1/cluster/leader",
+            "post",
+            change("transferLeadership", "Have another node lead").json("NewLeader").problem(400, "Not a node."),
+        ),
+        (
+            "/v1/backup",
+            "get",
+            new("backup", "The whole table as one file")
+                .answer(200, "A snapshot.", "application/octet-stream", text())
+                .problem(403, "The right 'admin' is missing.")
+                .engine(),
+        ),
+        (
+            "/v1/limits",
+            "get",
+            new("limits", "What claims may take, and what they take")
+                .query("owner", text(), "also what this owner uses")
+                .query("namespace", text(), "also what this namespace uses")
+                .answer(200, "Limits, byte budgets and their overrides.", JSON, json!({ "type": "object" }))
+                .mistakes()
+                .engine(),
+        ),
         (
             "/v1/events",
             "get",

@@ -214,14 +214,25 @@ fn see() -> Named {
         json!({
             "id": { "type": "integer" }, "address": { "type": "string" }, "role": { "type": "string" },
             "log": nullable("integer"), "lag": nullable("integer"), "last_contact_ms": nullable("integer"), "url": nullable("string"),
+            "version": nullable("string"), "reads_table_version": nullable("integer"),
         }),
     );
     let cluster = json!({
         "node": { "type": "integer" }, "leader": nullable("integer"), "term": { "type": "integer" },
-        "nodes": { "type": "array", "items": node },
+        "table_version": { "type": "integer" }, "nodes": { "type": "array", "items": node },
     });
     vec![
         ("Cluster", whole(cluster)),
+        (
+            "NewNode",
+            closed(
+                &["id", "address"],
+                json!({
+                    "id": { "type": "integer", "minimum": 1 }, "address": { "type": "string" },
+                }),
+            ),
+        ),
+        ("NewLeader", closed(&["id"], json!({ "id": { "type": "integer", "minimum": 1 } }))),
         ("Resources", whole(rows)),
         ("Resource", detail),
         ("Overview", overview),

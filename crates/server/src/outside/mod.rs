@@ -23,8 +23,8 @@ pub mod fs {
 pub use machine::*;
 #[cfg(feature = "sim")]
 pub use simulated::runtime::{
-    Instant, JoinHandle, Runtime, blocking, in_background, random, sleep, sleep_until, spawn, timeout,
-    wall_us,
+    Instant, JoinHandle, Runtime, blocking, in_background, memory_bytes, random, resident_bytes, sleep,
+    sleep_until, spawn, timeout, wall_us,
 };
 
 /// Whether a file could not be opened because this process, or the machine, has too many open already. That passes.

@@ -14,7 +14,6 @@ use leasehold_core::{Command, Status, View};
 use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
-use crate::access::rules::Verb;
 use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
@@ -34,13 +33,13 @@ struct ListQuery {
     offset: u64,
 }
 
-pub(super) async fn list(
+/// `GET /v1/claims/`
+pub async fn list(
     app: &App,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Read])?;
     let query = parse(request.uri().query())?;
     let page = read(app, &query, caller).await?;
     let base_url = connection.base_url(request.headers());

@@ -14,20 +14,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
-use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
 };
 
+pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
+use crate::dispatch::{Answer, at_once};
 use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
+use crate::http::limits::no_room;
+use crate::http::problem::{engine_problem, not_found, problem, try_again};
 use crate::http::request::{Connection, Head, Request, collect_body, drain, expect_body, read_body, reason};
-use crate::http::routes::{Answer, at_once};
 use crate::http::server::App;
 use crate::http::{Response, empty, json};
 
@@ -67,53 +70,46 @@ impl Asked {
     }
 }
 
-/// `/v1/claims/`.
-pub fn collection(app: Arc<App>, connection: Arc<Connection>, request: Request, caller: Caller) -> Answer {
-    match *request.method() {
-        Method::POST => {
-            let (head, body) = request.into_parts();
-            let asked = Asked::of(&connection, &head, &body, &caller);
-            let key = parse::idempotency_key(&head.headers);
-            match asked {
-                Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
-                Err(refusal) => at_once(refusal),
-            }
-        }
-        Method::GET | Method::HEAD => Box::pin(async move {
-            list::list(&app, &connection, &request, &caller).await.unwrap_or_else(|refusal| refusal)
-        }),
-        _ => at_once(method_not_allowed("GET, HEAD, POST")),
+/// `POST /v1/claims/`
+pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> Answer {
+    let (head, body) = request.into_parts();
+    let key = parse::idempotency_key(&head.headers);
+    match Asked::of(connection, &head, &body, &caller) {
+        Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
+        Err(refusal) => at_once(refusal),
     }
 }
 
-/// `/v1/claims/<id>/`. What is no id at all is a claim that does not exist.
-pub fn item(
+/// `GET /v1/claims/<id>/`. What can't be an id is a claim that does not exist.
+pub fn get(
+    app: Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    id: Option<ClaimId>,
+    caller: Caller,
+) -> Answer {
+    let Some(id) = id else { return at_once(unknown_claim()) };
+    let base_url = connection.base_url(request.headers());
+    match parse::no_parameters(request.uri().query()) {
+        Ok(()) => Box::pin(look_up(app, base_url, id, caller)),
+        Err(refusal) => at_once(refusal),
+    }
+}
+
+/// `PATCH` and `PUT /v1/claims/<id>/`
+pub fn update(
     app: Arc<App>,
     connection: &Connection,
     request: Request,
     id: Option<ClaimId>,
+    is_put: bool,
     caller: Caller,
 ) -> Answer {
-    if ![Method::GET, Method::HEAD, Method::PATCH, Method::PUT].contains(request.method()) {
-        return at_once(method_not_allowed("GET, HEAD, PATCH, PUT"));
-    }
-    if let Err(refusal) = caller.require_any(&[Verb::Read, Verb::Claim]) {
-        return at_once(refusal);
-    }
     let Some(id) = id else { return at_once(unknown_claim()) };
     let (head, body) = request.into_parts();
-    if matches!(head.method, Method::GET | Method::HEAD) {
-        let asked = parse::no_parameters(head.uri.query());
-        let base_url = connection.base_url(&head.headers);
-        return match asked {
-            Ok(()) => Box::pin(get(app, base_url, id, caller)),
-            Err(refusal) => at_once(refusal),
-        };
-    }
-    let asked = Asked::of(connection, &head, &body, &caller);
-    let change = Change { id, is_put: head.method == Method::PUT, reason: reason(&head.headers) };
-    match asked {
-        Ok(asked) => Box::pin(update(app, asked, change, body, caller)),
+    let change = Change { id, is_put, reason: reason(&head.headers) };
+    match Asked::of(connection, &head, &body, &caller) {
+        Ok(asked) => Box::pin(make_change(app, asked, change, body, caller)),
         Err(refusal) => at_once(refusal),
     }
 }
@@ -125,7 +121,7 @@ async fn post(
     body: RequestBody,
     caller: Caller,
 ) -> Response {
-    let body = match collect_body(&app, body, BODY_LEN_MAX).await {
+    let body = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
@@ -135,25 +131,37 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
-    app.note_from(new.id, owner.clone(), client);
+    let noted = app.note_from(new.id, owner.clone(), client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
         Some(wait) => match app.long_poll(&owner) {
-            Ok(_place) => Box::pin(wait::claim(&app, new, wait)).await,
+            Ok(_place) => Box::pin(wait::claim(&app, new, wait, &caller)).await,
             Err(refusal) => return refusal,
         },
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
+    if let Some(refusal) = withdrawn(wait, &caller) {
+        return refusal;
+    }
     match outcome {
         Ok(Outcome::Granted(view) | Outcome::Queued(view)) => created(&view, &base_url),
         // A retried request is its client looking at the claim.
         Ok(Outcome::Existing(view)) => match Box::pin(look_at(&app, view.claim.id)).await {
             Ok(seen) => created(&seen.unwrap_or(*view), &base_url),
-            Err(error) => engine_problem(&error),
+            // The claim is there: nobody may say that nothing happened.
+            Err(_) => engine_problem(&EngineError::Unknown),
         },
         Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
         Ok(other) => unexpected(&other),
         Err(error) => engine_problem(&error),
     }
+}
+
+/// The refusal of a caller whose credentials were withdrawn while it waited; its waiting claims end as well.
+fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
+    (wait.is_some() && caller.is_withdrawn()).then(|| caller.refuse_withdrawn())
 }
 
 /// The claim that a POST asks for.
@@ -185,7 +193,7 @@ fn created(view: &View, base_url: &str) -> Response {
     response
 }
 
-async fn get(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller) -> Response {
+async fn look_up(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller) -> Response {
     let view = match look_at_visible(&app, id, &caller).await {
         Ok(view) => view,
         Err(error) => return engine_problem(&error),
@@ -242,7 +250,13 @@ struct Change {
     reason: Option<Arc<str>>,
 }
 
-async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, caller: Caller) -> Response {
+async fn make_change(
+    app: Arc<App>,
+    asked: Asked,
+    change: Change,
+    body: RequestBody,
+    caller: Caller,
+) -> Response {
     let Change { id, is_put, reason } = change;
     if caller.is_checked()
         && let Err(refusal) = changeable(&app, id, &caller).await
@@ -250,7 +264,7 @@ async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, 
         drain(&app, body).await;
         return refusal;
     }
-    let patch = match collect_body(&app, body, BODY_LEN_MAX).await {
+    let patch = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
         Ok(body) => parse::patch(&body, is_put),
         Err(refusal) => return refusal,
     };
@@ -259,16 +273,23 @@ async fn update(app: Arc<App>, asked: Asked, change: Change, body: RequestBody, 
         Err(refusal) => return refusal,
     };
     let Asked { base_url, owner, client, wait } = asked;
-    if let Patch::Finish(_) = patch {
-        app.note_from(id, owner.clone(), client);
-    }
+    let noted = match patch {
+        Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
+        _ => Noted::default(),
+    };
     let outcome = match (&patch, wait) {
         (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll(&owner) {
-            Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait)).await,
+            Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait, &caller)).await,
             Err(refusal) => return refusal,
         },
         _ => app.engine.submit(command(id, &patch, reason)).await,
     };
+    if outcome.is_ok() {
+        noted.settled();
+    }
+    if let Some(refusal) = withdrawn(wait, &caller) {
+        return refusal;
+    }
     match outcome {
         Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
         Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),
@@ -318,24 +339,11 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: 
     }
 }
 
-/// `/v1/renewals`: starts the ttls of many claims anew in one request, answered claim by claim.
-pub async fn renewals(
-    app: &Arc<App>,
-    _connection: &Connection,
-    request: Request,
-    caller: &Caller,
-) -> Response {
-    if request.method() != Method::POST {
-        return method_not_allowed("POST");
-    }
-    renew_many(app, request, caller).await.unwrap_or_else(|refusal| refusal)
-}
-
-async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Response, Response> {
-    caller.require_any(&[Verb::Claim])?;
+/// `POST /v1/renewals`: restarts the ttls of many claims in one request, answered claim by claim.
+pub async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Response, Response> {
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX).await?;
+    let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX, caller).await?;
     let (mut ids, ttl_us) = parse::renewals(&body)?;
     if caller.is_checked() {
         let knows_all = |table: &Table, _| ids.iter().flatten().all(|id| table.whose(*id).is_some());
@@ -354,11 +362,11 @@ async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Resp
     Ok(json(StatusCode::OK, render::renewals(&ids, outcomes)))
 }
 
-/// Claims that the caller may not change are as good as unknown.
+/// Claims that the caller may not change, and claims that this node does not know, are unknown.
 fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
     app.engine.read(|table, _| {
         let may =
-            |id: ClaimId| table.whose(id).is_none_or(|(resource, owner)| caller.may_change(resource, owner));
+            |id: ClaimId| table.whose(id).is_some_and(|(resource, owner)| caller.may_change(resource, owner));
         for id in ids {
             if let Ok(known) = *id
                 && !may(known)
@@ -400,7 +408,7 @@ fn rejected(rejection: &Rejection, base_url: &str) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => (StatusCode::CONFLICT, "rejected"),
+        _ => no_room(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }

@@ -7,17 +7,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Ending, Guard, NewClaim, Outcome, Rejection, Status, Target, View};
+use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, View};
 
 use super::parse::Patch;
 use super::{command, look_at};
+use crate::access::Caller;
 use crate::engine::{Engine, EngineError};
 use crate::http::server::App;
 use crate::outside;
 use crate::publish::Waiter;
 
 /// Claims, and waits for the claim's turn.
-pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Result<Outcome, EngineError> {
+pub(super) async fn claim(
+    app: &Arc<App>,
+    new: NewClaim,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<Outcome, EngineError> {
     let (id, keyed) = (new.id, new.idempotency.is_some());
     let waiter = app.engine.publisher().wait_for(id);
     let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
@@ -27,15 +33,19 @@ pub(super) async fn claim(app: &Arc<App>, new: NewClaim, wait: Duration) -> Resu
             unheard.claim = None;
         }
     });
+    // The claim exists: what is not known from here on is unknown, and never "nothing happened".
+    let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
-        Outcome::Queued(view) => Outcome::Queued(Box::new(turn(app, waiter, *view, wait).await?)),
+        Outcome::Queued(view) => {
+            Outcome::Queued(Box::new(turn(app, waiter, *view, wait, caller).await.map_err(unknown)?))
+        }
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
             // Which claim that is was not known before: its turn may have come in between.
-            let view = look_at(app, view.claim.id).await?.unwrap_or(*view);
+            let view = look_at(app, view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
             let view = match view.claim.status {
-                Status::Waiting => turn(app, waiter, view, wait).await?,
+                Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
                 _ => view,
             };
             Outcome::Existing(Box::new(view))
@@ -52,11 +62,12 @@ pub(super) async fn activate(
     id: ClaimId,
     patch: &Patch,
     wait: Duration,
+    caller: &Caller,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
     let again = || app.engine.submit(command(id, patch, None));
     match again().await? {
-        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait).await? {
+        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
             view if view.claim.status == Status::Waiting => {
                 Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
             }
@@ -66,14 +77,22 @@ pub(super) async fn activate(
     }
 }
 
-/// Waits until it is the claim's turn, it is over, the time is up, or the node stops; then tells how it is.
-async fn turn(app: &App, mut waiter: Waiter, view: View, wait: Duration) -> Result<View, EngineError> {
+/// Waits until it is the claim's turn, it is over, the time is up, the caller's credentials end, or the node stops; then
+/// tells how it is.
+async fn turn(
+    app: &App,
+    mut waiter: Waiter,
+    view: View,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<View, EngineError> {
     let mut stopping = app.stopping.clone();
     let until = outside::Instant::now() + wait;
     tokio::select! {
         biased;
         () = waiter.woken() => {}
         () = outside::sleep_until(until) => {}
+        _ = caller.ended() => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
     Ok(look_at(app, view.claim.id).await?.unwrap_or(view))
@@ -87,19 +106,8 @@ struct Unheard {
 
 impl Drop for Unheard {
     fn drop(&mut self) {
-        let Some(id) = self.claim else { return };
-        let engine = self.engine.clone();
-        outside::spawn(async move {
-            let finish = Command::Finish {
-                target: Target::Claim(id),
-                guard: Guard::default(),
-                ending: Ending::Withdrawn,
-                reason: Some("its client went away while it waited".into()),
-                purge_data: false,
-            };
-            if let Err(error) = engine.submit(finish).await {
-                tracing::warn!(claim = %id, %error, "a claim that nobody waits for could not be withdrawn");
-            }
-        });
+        if let Some(id) = self.claim {
+            self.engine.withdraw(id, "its client went away while it waited");
+        }
     }
 }

@@ -13,8 +13,8 @@ mod unlock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use hyper::{Method, StatusCode};
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 
 pub(crate) use self::parse::TYPES;
@@ -22,10 +22,12 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
-use crate::http::problem::{self, method_not_allowed, not_found, problem};
+use crate::http::limits::no_room;
+use crate::http::problem::{engine_problem, problem};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 
@@ -34,117 +36,153 @@ const BODY_LEN_MAX: usize = 8 << 20;
 /// Resources looked at while the table can't be written.
 const RESOURCES_PER_LOOK: usize = 4096;
 
-/// `/v1/dss/<rest>`.
-pub async fn answer(
-    app: &Arc<App>,
-    connection: &Connection,
-    rest: &str,
-    request: Request,
-    who: &Access,
-) -> Response {
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let call = rest.split_once('/').filter(|(_, verb)| VERBS.contains(verb));
-    let Some((kind, verb)) = call else {
-        return not_found(
-            "there is nothing here: typed locks are under /v1/dss/<type>/<lock, refresh, unlock or status>",
-        );
-    };
-    if request.method() != Method::POST {
-        return method_not_allowed("POST");
-    }
-    call_of(app, connection, kind, verb, request, who).await.unwrap_or_else(|refusal| refusal)
+/// What can be asked of typed locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TypedCall {
+    /// All of them or none.
+    Lock,
+    /// As many as possible.
+    Refresh,
+    /// As many as possible.
+    Unlock,
+    /// Who holds these.
+    Status,
+    /// The locks of a host.
+    List,
 }
 
-const VERBS: [&str; 5] = ["lock", "refresh", "unlock", "status", "list"];
+impl TypedCall {
+    /// By the last segment of a path.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "lock" => Some(Self::Lock),
+            "refresh" => Some(Self::Refresh),
+            "unlock" => Some(Self::Unlock),
+            "status" => Some(Self::Status),
+            "list" => Some(Self::List),
+            _ => None,
+        }
+    }
+}
 
-async fn call_of(
-    app: &Arc<App>,
-    connection: &Connection,
+/// The path names a type that does not exist.
+pub fn unknown_type(kind: &str) -> Response {
+    render::invalid(&format!("there is no type '{kind}'; there are {}", TYPES.join(", ")))
+}
+
+/// Reads and checks a body: its caller has the right that the route takes, and its size is bounded.
+async fn read(
+    app: &App,
+    request: Request,
     kind: &str,
-    verb: &str,
-    request: Request,
+    caller: Caller,
     who: &Access,
-) -> Result<Response, Response> {
+) -> Result<(Headers, Ask), Response> {
     let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
-    if !TYPES.contains(&kind) {
-        return Err(render::invalid(&format!("there is no type '{kind}'; there are {}", TYPES.join(", "))));
-    }
-    let ask = |caller| {
-        let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
-        ask.owner = ask.owner.map(|owner| who.owner_named(owner));
-        ask.reason = reason(&head.headers);
-        if verb == "lock" && ask.call.is_none() && app.guards.audit.is_some() {
-            // The audit must know the claims before they are made.
-            ask.call = Some(format!("{:032x}", crate::outside::random::<u128>()));
-        }
-        if who.is_checked() {
-            admit(app, verb, &ask, who)?;
-        }
-        note(app, connection, &head.headers, kind, verb, &ask, who);
-        Ok::<_, Response>(ask)
-    };
-    let answer = match verb {
-        "lock" => lock(app, kind, &ask(Caller::Needed)?).await,
-        "refresh" => refresh(app, &ask(Caller::Needed)?).await,
-        "unlock" => unlock(app, &ask(Caller::Needed)?).await,
-        "status" => status(app, &ask(Caller::Ignored)?).await,
-        _ => {
-            who.require_any(&[Verb::Read])?;
-            let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
-            list(app, kind, &ask, who).await
-        }
-    };
-    // The table's own word for what is somebody else's.
-    if let Ok(response) = &answer
-        && response.status() == StatusCode::FORBIDDEN
-    {
-        who.note_refusal(Verb::Revoke, &format!("dss/{kind}"), StatusCode::FORBIDDEN);
-    }
-    answer
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX, who).await?;
+    let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
+    ask.owner = ask.owner.map(|owner| who.owner_named(owner));
+    ask.reason = reason(&head.headers);
+    Ok((head.headers, ask))
 }
 
-/// Whether the rules let a caller do this to each of the locks; the first that they don't is named.
-fn admit(app: &App, verb: &str, ask: &Ask, who: &Access) -> Result<(), Response> {
-    let resources = || ask.resources.iter().flatten();
-    match verb {
-        "status" => resources().try_for_each(|resource| who.require(Verb::Read, resource)),
-        "unlock" if ask.force => app.engine.read(|table, now_us| {
-            let others = resources().filter_map(|resource| table.holder_view(resource, now_us));
-            let mut others = others.filter(|view| !who.may_change(&view.claim.resource, &view.claim.owner));
-            others.next().map_or(Ok(()), |view| Err(who.refuse(Verb::Revoke, &view.claim.resource)))
-        }),
-        // Whoever holds a lock may give it up; the table knows who does.
-        "unlock" => who.require_any(&[Verb::Claim]),
-        _ => resources().try_for_each(|resource| who.require(Verb::Claim, resource)),
-    }
+/// The caller has this right on each of the locks; the first on which it is missing is named.
+fn require(ask: &Ask, verb: Verb, who: &Access) -> Result<(), Response> {
+    let mut resources = ask.resources.iter().flatten();
+    resources.try_for_each(|resource| who.require(verb, resource))
 }
 
-/// Tells the audit who asks.
-fn note(
+/// `POST /v1/dss/<type>/lock`
+pub async fn lock(
     app: &App,
     connection: &Connection,
-    headers: &Headers,
+    request: Request,
     kind: &str,
-    verb: &str,
-    ask: &Ask,
     who: &Access,
-) {
-    let claims: Vec<ClaimId> = match verb {
-        _ if app.guards.audit.is_none() => return,
-        "lock" if ask.call.is_some() => ask.claim_ids(kind),
-        "unlock" => app.engine.read(|table, now_us| {
-            let holders = ask.resources.iter().flatten();
-            let holders = holders.filter_map(|resource| table.holder_view(resource, now_us));
-            holders.map(|view| view.claim.id).collect()
-        }),
-        _ => return,
+) -> Result<Response, Response> {
+    let (headers, mut ask) = read(app, request, kind, Caller::Needed, who).await?;
+    require(&ask, Verb::Claim, who)?;
+    let mut noted = Vec::new();
+    if app.guards.audit.is_some() {
+        // The audit must know the claims before they are made.
+        ask.call.get_or_insert_with(|| format!("{:032x}", crate::outside::random::<u128>()));
+        let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
+        let claims = ask.claim_ids(kind).into_iter();
+        noted.extend(claims.map(|claim| app.note_from(claim, by.clone(), from.clone())));
+    }
+    let answer = lock_all(app, kind, &ask, who).await?;
+    noted.into_iter().for_each(Noted::settled);
+    Ok(answer)
+}
+
+/// `POST /v1/dss/<type>/refresh`
+pub async fn refresh(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
+    let (_, ask) = read(app, request, kind, Caller::Needed, who).await?;
+    require(&ask, Verb::Claim, who)?;
+    let guard = Guard { owner: ask.owner.clone(), version: None };
+    let renew = |resource| Command::Renew {
+        target: Target::Holder(resource),
+        guard: guard.clone(),
+        ttl_us: ask.ttl_us,
+        data: None,
     };
-    claims.into_iter().for_each(|claim| app.note(claim, who, connection, headers));
+    let commands = ask.resources.iter().flatten().cloned().map(renew).collect();
+    let outcomes = app.engine.submit_many(commands).await.map_err(|error| engine_problem(&error))?;
+    let mut outcomes = outcomes.into_iter();
+    let mut fate = |known: &Option<Arc<str>>| match known {
+        Some(_) => renewed(outcomes.next()),
+        None => Ok(too_long()),
+    };
+    let fates = ask.resources.iter().map(&mut fate).collect::<Result<Vec<Fate>, Response>>()?;
+    Ok(answer(kind, &ask, fates, None, who))
+}
+
+/// `POST /v1/dss/<type>/unlock`
+pub async fn unlock(
+    app: &App,
+    connection: &Connection,
+    request: Request,
+    kind: &str,
+    who: &Access,
+) -> Result<Response, Response> {
+    let (headers, ask) = read(app, request, kind, Caller::Needed, who).await?;
+    let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
+    let note = |claim, ending| app.note_end(claim, ending, None, by.clone(), from.clone());
+    let fates = unlock::unlock(app, &ask, who, note).await?;
+    Ok(answer(kind, &ask, fates, None, who))
+}
+
+/// `POST /v1/dss/<type>/status`
+pub async fn status(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
+    let (_, ask) = read(app, request, kind, Caller::Ignored, who).await?;
+    require(&ask, Verb::Read, who)?;
+    let fates = holders(app, &ask).await.map_err(|error| engine_problem(&error))?;
+    Ok(answer(kind, &ask, fates, None, who))
+}
+
+/// `POST /v1/dss/<type>/list`
+pub async fn list(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX, who).await?;
+    let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
+    list_page(app, kind, &ask, who).await
+}
+
+/// What became of each id, and of other holders what the caller may see.
+fn answer(kind: &str, ask: &Ask, fates: Vec<Fate>, message: Option<&str>, who: &Access) -> Response {
+    let visible = |view: &View| who.may_see(&view.claim.resource, &view.claim.owner);
+    let fates: Vec<Fate> =
+        fates.into_iter().map(|fate| Fate { view: fate.view.filter(|view| visible(view)), ..fate }).collect();
+    let response = render::answer(&ask.ids, &fates, message);
+    // The table's own word for what is somebody else's.
+    if response.status() == StatusCode::FORBIDDEN {
+        who.note_refusal(Verb::Revoke, &format!("dss/{kind}"), StatusCode::FORBIDDEN);
+    }
+    response
 }
 
 /// All of them or none, in one step of the table.
-async fn lock(app: &App, kind: &str, ask: &Ask) -> Result<Response, Response> {
+async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Access) -> Result<Response, Response> {
     if ask.resources.iter().any(Option::is_none) {
         let fates: Vec<Fate> = ask
             .resources
@@ -164,14 +202,21 @@ async fn lock(app: &App, kind: &str, ask: &Ask) -> Result<Response, Response> {
         Outcome::LockedAll(views) => locked(app, ask, &claim_ids, views).await,
         Outcome::LockedNone { index, rejection } => {
             let mut fates = vec![Fate::default(); ask.ids.len()];
-            let message = format!("nothing was locked: {:?}: {rejection}", ask.ids[index]);
+            let why = match &rejection {
+                Rejection::Busy(view) if !who.may_see(&view.claim.resource, &view.claim.owner) => {
+                    "held by another".into()
+                }
+                rejection => rejection.to_string(),
+            };
+            let message = format!("nothing was locked: {:?}: {why}", ask.ids[index]);
             fates[index] = match rejection {
                 Rejection::Busy(holder) => Fate::failed(Errno::Eexist, Some(holder)),
                 Rejection::Repeated(_) => Fate::failed(Errno::Eexist, None),
                 rejection => return Err(full(&rejection)),
             };
-            Ok(render::answer(&ask.ids, &fates, Some(&message)))
+            Ok(answer(kind, ask, fates, Some(&message), who))
         }
+        Outcome::Rejected(rejection) => Err(full(&rejection)),
         other => Err(unexpected(&other)),
     }
 }
@@ -196,7 +241,9 @@ async fn locked(app: &App, ask: &Ask, claim_ids: &[ClaimId], views: Vec<View>) -
         purge_data: false,
     };
     let commands = claim_ids.iter().map(give_up).collect();
-    app.engine.submit_many(commands).await.map_err(|error| engine_problem(&error))?;
+    // Some are held, whatever became of this: nobody may say that nothing happened.
+    let given_up = app.engine.submit_many(commands).await;
+    given_up.map_err(|_| engine_problem(&EngineError::Unknown))?;
     let held: BTreeSet<ClaimId> = views.iter().filter(|view| held(view)).map(|view| view.claim.id).collect();
     let fates = claim_ids.iter().map(|id| match held.contains(id) {
         true => Fate::default(),
@@ -207,42 +254,8 @@ async fn locked(app: &App, ask: &Ask, claim_ids: &[ClaimId], views: Vec<View>) -
     Ok(render::answer(&ask.ids, &fates.collect::<Vec<_>>(), Some(message)))
 }
 
-/// As many as possible.
-async fn refresh(app: &App, ask: &Ask) -> Result<Response, Response> {
-    let guard = Guard { owner: ask.owner.clone(), version: None };
-    let renew = |resource| Command::Renew {
-        target: Target::Holder(resource),
-        guard: guard.clone(),
-        ttl_us: ask.ttl_us,
-        data: None,
-    };
-    each(app, ask, renew).await
-}
-
-/// As many as possible.
-async fn unlock(app: &App, ask: &Ask) -> Result<Response, Response> {
-    if let Some(call) = &ask.call {
-        let fates = unlock::once(app, ask, call).await?;
-        return Ok(render::answer(&ask.ids, &fates, None));
-    }
-    each(app, ask, |resource| unlock::finish(Target::Holder(resource), ask, None)).await
-}
-
-/// One command an id, in one entry; answered id by id.
-async fn each(app: &App, ask: &Ask, command: impl Fn(Arc<str>) -> Command) -> Result<Response, Response> {
-    let commands = ask.resources.iter().flatten().cloned().map(command).collect();
-    let outcomes = app.engine.submit_many(commands).await.map_err(|error| engine_problem(&error))?;
-    let mut outcomes = outcomes.into_iter();
-    let mut fate = |known: &Option<Arc<str>>| match known {
-        Some(_) => fate(outcomes.next()),
-        None => Ok(too_long()),
-    };
-    let fates = ask.resources.iter().map(&mut fate).collect::<Result<Vec<Fate>, Response>>()?;
-    Ok(render::answer(&ask.ids, &fates, None))
-}
-
 /// All of them at one instant, so that who locks several at once is never seen with a part of them.
-async fn status(app: &App, ask: &Ask) -> Result<Response, Response> {
+async fn holders(app: &App, ask: &Ask) -> Result<Vec<Fate>, EngineError> {
     let fates = app.engine.read_settled(|table, now_us| {
         let holder = |resource: &Option<Arc<str>>| match resource {
             None => too_long(),
@@ -254,8 +267,7 @@ async fn status(app: &App, ask: &Ask) -> Result<Response, Response> {
         let fates: Vec<Fate> = ask.resources.iter().map(holder).collect();
         settled(fates, now_us)
     });
-    let fates = fates.await.map_err(|error| engine_problem(&error))?;
-    Ok(render::answer(&ask.ids, &fates, None))
+    fates.await
 }
 
 /// Whether nothing among these has outlived its deadline.
@@ -266,7 +278,7 @@ fn settled(fates: Vec<Fate>, now_us: u64) -> Settled<Vec<Fate>> {
 }
 
 /// The locks of one host, or of one process there, in the order of their ids.
-async fn list(app: &App, kind: &str, ask: &ListAsk, who: &Access) -> Result<Response, Response> {
+async fn list_page(app: &App, kind: &str, ask: &ListAsk, who: &Access) -> Result<Response, Response> {
     let prefix = format!("dss/{kind}/");
     let mut after = ask.after.as_ref().map(|id| format!("{prefix}{id}"));
     let (mut ids, mut fates) = (Vec::new(), Vec::new());
@@ -308,10 +320,10 @@ fn too_long() -> Fate {
     Fate::failed(Errno::Einval, None)
 }
 
-/// What the table said about one lock that was to be refreshed or unlocked.
-fn fate(outcome: Option<Outcome>) -> Result<Fate, Response> {
+/// What the table said about one lock that was to be refreshed.
+fn renewed(outcome: Option<Outcome>) -> Result<Fate, Response> {
     match outcome {
-        Some(Outcome::Renewed(view) | Outcome::Finished(view)) => Ok(Fate::ok(view)),
+        Some(Outcome::Renewed(view)) => Ok(Fate::ok(view)),
         Some(Outcome::Rejected(Rejection::NotHeld(..))) => Ok(Fate::failed(Errno::Enolck, None)),
         Some(Outcome::Rejected(Rejection::NotOwner(view))) => Ok(Fate::failed(Errno::Eacces, Some(view))),
         Some(other) => Err(unexpected(&other)),
@@ -325,7 +337,10 @@ fn full(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     problem(status, kind, &rejection.to_string())
 }
@@ -338,13 +353,4 @@ fn unexpected(outcome: &Outcome) -> Response {
         "bug",
         "the answer can't be rendered; the change may have happened",
     )
-}
-
-/// Callers of this dialect take 503 for "nothing happened"; where that is not known it is 504.
-pub(super) fn engine_problem(error: &EngineError) -> Response {
-    let mut response = problem::engine_problem(error);
-    if *error == EngineError::Unknown {
-        *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-    }
-    response
 }

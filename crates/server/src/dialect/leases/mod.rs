@@ -10,7 +10,7 @@
 mod lease;
 mod list;
 mod parse;
-mod path;
+pub mod path;
 mod render;
 mod report;
 mod when;
@@ -26,12 +26,13 @@ use leasehold_core::{
 
 use self::lease::{Lease, look};
 use self::parse::{Format, bad};
-use self::path::{PathMistake, Place};
+use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::http::headers::Headers;
-use crate::http::problem::{not_found, problem};
-use crate::http::request::{Connection, Request, drain, read_body, reason};
+use crate::http::problem::problem;
+use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty};
 
@@ -55,45 +56,85 @@ struct Asked<'a> {
     format: Format,
 }
 
-/// Anything under `/v1/` that belongs to nobody else.
-pub async fn serve(app: &Arc<App>, connection: &Connection, request: Request, who: &Caller) -> Response {
-    if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX) {
-        return render::seal(render::of_nobody(too_long()));
+/// A refusal that is not about a lease, in this dialect's form.
+pub fn refusal(refusal: Response) -> Response {
+    render::seal(render::of_nobody(refusal))
+}
+
+/// What is wrong with a path.
+pub fn mistaken_path(mistake: &PathMistake, request: &Request) -> Response {
+    match mistake {
+        PathMistake::Bad(why) if !is_too_long(request) => bad(why),
+        _ => too_long(),
     }
-    let place = match path::parse(request.uri().path()) {
-        Ok(place) => place,
-        Err(PathMistake::NotALease) => {
-            return not_found(
-                "there is nothing here: claims are under /v1/claims/, leases are /v1/<namespace>/leases/<name>",
-            );
+}
+
+/// `GET` and `HEAD` of a lease; other methods get 501.
+pub async fn read(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    resource: Arc<str>,
+    who: &Caller,
+) -> Response {
+    let asked = match Asked::new(app, connection, request, resource, who) {
+        Ok(asked) => asked,
+        Err(mistake) => return refusal(mistake),
+    };
+    let answer = match *request.method() {
+        Method::GET | Method::HEAD => asked.get(request).await,
+        _ => Err(not_implemented(METHODS)),
+    };
+    asked.seal(answer).await
+}
+
+/// `POST`, `PUT` and `DELETE` of a lease.
+pub async fn change(
+    app: &App,
+    connection: &Connection,
+    request: Request,
+    resource: Arc<str>,
+    who: &Caller,
+) -> Response {
+    let asked = match Asked::new(app, connection, &request, resource, who) {
+        Ok(asked) => asked,
+        Err(mistake) => return refusal(mistake),
+    };
+    let answer = asked.change(request).await;
+    asked.seal(answer).await
+}
+
+/// The leases of a namespace, as far as the caller may see them.
+pub async fn list(app: &App, request: &Request, namespace: &str, who: &Caller) -> Response {
+    if is_too_long(request) {
+        return refusal(too_long());
+    }
+    match no_query(request) {
+        Ok(()) => {
+            render::seal(list::list(&app.engine, namespace, parse::format(request.headers()), who).await)
         }
-        Err(PathMistake::Bad(why)) => return render::seal(render::of_nobody(bad(&why))),
-        Err(PathMistake::TooLong) => return render::seal(render::of_nobody(too_long())),
-    };
-    let answer = match place {
-        Place::List(namespace) => list_of(app, &namespace, &request, who).await.map_err(render::of_nobody),
-        Place::Lease(resource) => one(app, connection, request, resource, who).await,
-    };
-    render::seal(answer.unwrap_or_else(|refusal| refusal))
+        Err(mistake) => refusal(mistake),
+    }
+}
+
+/// What a list answers to a method that it lacks.
+pub fn other_of_list(method: &Method) -> Response {
+    let changes = [Method::POST, Method::PUT, Method::DELETE].contains(method);
+    refusal(match changes {
+        true => {
+            bad("no lease can be called 'list': that name shows the leases of the namespace; choose another")
+        }
+        false => not_implemented("GET, HEAD"),
+    })
+}
+
+fn is_too_long(request: &Request) -> bool {
+    request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX)
 }
 
 fn too_long() -> Response {
     let detail = format!("the URI is longer than {URI_LEN_MAX} bytes");
     problem(StatusCode::URI_TOO_LONG, "uri-too-long", &detail)
-}
-
-async fn list_of(app: &App, namespace: &str, request: &Request, who: &Caller) -> Result<Response, Response> {
-    match *request.method() {
-        Method::GET | Method::HEAD => {
-            no_query(request)?;
-            who.require_any(&[Verb::Read])?;
-            Ok(list::list(&app.engine, namespace, parse::format(request.headers()), who).await)
-        }
-        Method::POST | Method::PUT | Method::DELETE => Err(bad(
-            "no lease can be called 'list': that name shows the leases of the namespace; choose another",
-        )),
-        _ => Err(not_implemented("GET, HEAD")),
-    }
 }
 
 fn no_query(request: &Request) -> Result<(), Response> {
@@ -110,59 +151,59 @@ fn not_implemented(allow: &'static str) -> Response {
     response
 }
 
-async fn one(
-    app: &App,
-    connection: &Connection,
-    request: Request,
-    resource: Arc<str>,
-    who: &Caller,
-) -> Result<Response, Response> {
-    // Who may change which namespace is asked before anything else: a refusal tells nothing about the lease.
-    if who.is_checked()
-        && let Err(refusal) = admit(app, &request, &resource, who)
-    {
-        drain(app, request.into_body()).await;
-        return Err(render::of_nobody(refusal));
-    }
-    let caller = parse::caller(request.headers(), connection, who).map_err(render::of_nobody)?;
-    let format = parse::format(request.headers());
-    let asked = Asked { app, connection, who, resource, caller, format };
-    let answer = match *request.method() {
-        Method::GET | Method::HEAD => asked.get(&request).await,
-        Method::POST | Method::PUT | Method::DELETE => asked.change(request).await,
-        _ => Err(not_implemented(METHODS)),
-    };
-    match answer {
-        Ok(response) => Ok(response),
-        Err(refusal) => Err(asked.with_metadata(refusal).await),
-    }
-}
-
-/// Whether the rules let a caller do this to a lease at all; whose it is shows later.
-fn admit(app: &App, request: &Request, resource: &str, who: &Caller) -> Result<(), Response> {
-    match *request.method() {
-        Method::GET | Method::HEAD if !who.may(Verb::Read, resource) => {
-            let holder = app.engine.read(|table, now_us| table.holder_view(resource, now_us));
-            match holder {
-                Some(view) if who.owns(&view.claim.owner) => Ok(()),
-                _ => Err(who.refuse(Verb::Read, resource)),
-            }
-        }
-        Method::DELETE if revokes(request.headers(), resource, who) => Ok(()),
-        Method::POST | Method::PUT | Method::DELETE => who.require(Verb::Claim, resource),
-        _ => Ok(()),
-    }
-}
-
 /// Who takes a lease away from another says why, and has the right to: by accident nobody does.
 fn revokes(headers: &Headers, resource: &str, who: &Caller) -> bool {
     who.is_checked() && reason(headers).is_some() && who.may(Verb::Revoke, resource)
+}
+
+impl<'a> Asked<'a> {
+    fn new(
+        app: &'a App,
+        connection: &'a Connection,
+        request: &Request,
+        resource: Arc<str>,
+        who: &'a Caller,
+    ) -> Result<Self, Response> {
+        if is_too_long(request) {
+            return Err(too_long());
+        }
+        let caller = parse::caller(request.headers(), connection, who)?;
+        let format = parse::format(request.headers());
+        Ok(Self { app, connection, who, resource, caller, format })
+    }
+
+    /// A refusal that is not about the lease still tells about it, as far as the caller may see it.
+    async fn seal(&self, answer: Result<Response, Response>) -> Response {
+        render::seal(match answer {
+            Ok(response) => response,
+            Err(refusal) => self.with_metadata(refusal).await,
+        })
+    }
+
+    /// Whether the caller may see this holder, or former holder, of the lease.
+    fn sees(&self, view: &View) -> bool {
+        self.who.may_see(&self.resource, &view.claim.owner)
+    }
+
+    /// What of a lease the caller may see: all of it with the right to read, else its own claims.
+    fn visible(&self, lease: Lease) -> Lease {
+        if self.who.may(Verb::Read, &self.resource) {
+            return lease;
+        }
+        let latest = lease.latest.filter(|view| self.sees(view));
+        let history = lease.history.into_iter().filter(|view| self.sees(view)).collect();
+        Lease { resource: lease.resource, latest, history, waiting: 0 }
+    }
 }
 
 impl Asked<'_> {
     async fn get(&self, request: &Request) -> Result<Response, Response> {
         no_query(request)?;
         let lease = self.look().await?;
+        // Without the right to read, the holder alone sees its lease; nobody else learns even whether it is free.
+        if !self.who.may(Verb::Read, &self.resource) && !lease.is_held() {
+            return Ok(render::of_nobody(self.who.refuse(Verb::Read, &self.resource)));
+        }
         let mut response = match &lease.latest {
             Some(view) if self.format == Format::Raw && lease.is_held() => render::client_data(view),
             _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.caller, ""),
@@ -180,15 +221,17 @@ impl Asked<'_> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         let draft = self.command(&head.method, &head.headers)?;
-        self.note(&draft, &head.headers);
         let body = match head.method {
             Method::DELETE => None,
-            _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX).await?),
+            _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX, self.who).await?),
         };
         let body = body.filter(|body| !body.is_empty());
         let data = body.map(|bytes| Data { format: DataFormat::Bytes, bytes: bytes.as_ref().into() });
+        let noted = self.note(&draft, &head.headers);
         let outcome = self.app.engine.submit(with_data(draft, data)).await;
-        match outcome.map_err(|error| render::unanswered(&error))? {
+        let outcome = outcome.map_err(|error| render::unanswered(&error))?;
+        noted.settled();
+        match outcome {
             Outcome::Granted(view) => Ok(self.answer(StatusCode::CREATED, Some(*view), "acquired").await),
             Outcome::Renewed(view) => Ok(self.answer(StatusCode::ACCEPTED, Some(*view), "renewed").await),
             Outcome::Finished(view) => {
@@ -202,18 +245,17 @@ impl Asked<'_> {
     }
 
     /// Tells the audit who asks.
-    fn note(&self, draft: &Command, headers: &Headers) {
-        let claim = match draft {
-            _ if self.app.guards.audit.is_none() => None,
-            Command::Claim(new) => Some(new.id),
-            Command::Finish { .. } => {
+    fn note(&self, draft: &Command, headers: &Headers) -> Noted {
+        match draft {
+            _ if self.app.guards.audit.is_none() => Noted::default(),
+            Command::Claim(new) => self.app.note(new.id, self.who, self.connection, headers),
+            Command::Finish { ending, guard, .. } => {
                 let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
-                holder.map(|view| view.claim.id)
+                let Some(holder) = holder else { return Noted::default() };
+                let (by, from) = (self.who.owner(self.connection, headers), self.connection.client(headers));
+                self.app.note_end(holder.claim.id, *ending, guard.owner.as_ref(), by, from)
             }
-            _ => None,
-        };
-        if let Some(claim) = claim {
-            self.app.note(claim, self.who, self.connection, headers);
+            _ => Noted::default(),
         }
     }
 
@@ -257,12 +299,12 @@ impl Asked<'_> {
                 "you hold this lease already: renew it with PUT".into(),
             ),
             Rejection::Busy(view) => {
-                let line = format!("not acquired: {} holds this lease", view.claim.owner);
+                let line = format!("not acquired: {} holds this lease", self.name_of(&view));
                 (StatusCode::CONFLICT, Some(*view), line)
             }
             Rejection::NotOwner(view) => {
                 self.who.note_refusal(Verb::Revoke, &self.resource, StatusCode::FORBIDDEN);
-                let line = format!("{} holds this lease, you are {}", view.claim.owner, self.caller);
+                let line = format!("{} holds this lease, you are {}", self.name_of(&view), self.caller);
                 (StatusCode::FORBIDDEN, Some(*view), line)
             }
             Rejection::VersionMismatch(view) => {
@@ -275,6 +317,7 @@ impl Asked<'_> {
             Rejection::NotHeld(_, view) => (StatusCode::NOT_FOUND, view.map(|view| *view), String::new()),
             limit => return Err(render::refused(&limit)),
         };
+        let view = view.filter(|view| self.sees(view));
         let line = if line.is_empty() { not_held(view.as_ref()) } else { line };
         let mut response = self.answer(status, view, &line).await;
         if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -299,18 +342,25 @@ impl Asked<'_> {
         response
     }
 
+    /// The lease as it is now, as far as the caller may see it.
     async fn look(&self) -> Result<Lease, Response> {
         let history = self.format != Format::Raw;
-        look(&self.app.engine, &self.resource, history).await.map_err(|error| render::unanswered(&error))
+        let lease = look(&self.app.engine, &self.resource, history).await;
+        lease.map(|lease| self.visible(lease)).map_err(|error| render::unanswered(&error))
     }
 
-    /// A refusal that is not about the lease still tells about it, where that is known: without a quorum, or after a
-    /// bug, it is not.
+    /// The holder's name, for callers who may know it.
+    fn name_of<'v>(&self, view: &'v View) -> &'v str {
+        if self.sees(view) { &view.claim.owner } else { "another client" }
+    }
+
+    /// Without a quorum, or after a bug, nothing is known of the lease.
     async fn with_metadata(&self, mut refusal: Response) -> Response {
         let unknown = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR];
         if !unknown.contains(&refusal.status())
             && let Ok(lease) = look(&self.app.engine, &self.resource, false).await
         {
+            let lease = self.visible(lease);
             render::metadata(refusal.headers_mut(), lease.latest.as_ref(), &self.caller);
         }
         refusal

@@ -17,7 +17,7 @@ const RESERVED: [&str; 5] = ["claims", "renewals", "dss", "health", "events"];
 
 /// What a path of this dialect stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// One lease, by its name in the table.
     Lease(Arc<str>),
     /// The list of a namespace, which is given in canonical form.
@@ -26,7 +26,7 @@ pub(super) enum Place {
 
 /// Why a path stands for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PathMistake {
+pub enum PathMistake {
     /// It does not look like a lease at all.
     NotALease,
     /// It does, but something is wrong with it.
@@ -36,7 +36,7 @@ pub(super) enum PathMistake {
 }
 
 /// Reads a path that starts with `/v1/`.
-pub(super) fn parse(path: &str) -> Result<Place, PathMistake> {
+pub fn parse(path: &str) -> Result<Place, PathMistake> {
     let rest = path.strip_prefix("/v1/").ok_or(PathMistake::NotALease)?;
     let raw: Vec<&str> = rest.split('/').collect();
     let decoded: Vec<Result<Vec<u8>, String>> = raw.iter().map(|segment| decode(segment)).collect();

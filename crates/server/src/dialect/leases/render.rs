@@ -17,7 +17,8 @@ use super::parse::Format;
 use super::report;
 use crate::engine::EngineError;
 use crate::engine::clock::wall_us;
-use crate::http::problem::{engine_problem, outcome_unknown, problem, try_again};
+use crate::http::limits::no_room;
+use crate::http::problem::{engine_problem, problem, try_again};
 use crate::http::{Response, typed};
 
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-quorum-client-id");
@@ -224,7 +225,11 @@ pub(super) fn refused(rejection: &Rejection) -> Response {
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
         Rejection::OwnerFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "owner-full"),
         Rejection::NamespaceFull(_) => (namespace_full, "namespace-full"),
-        other => return bug(other),
+        Rejection::NamespaceBytes(_) => (namespace_full, "namespace-bytes-full"),
+        other => match no_room(other) {
+            Some(known) => known,
+            None => return bug(other),
+        },
     };
     let mut response = try_again(problem(status, kind, &rejection.to_string()));
     if status == namespace_full {
@@ -241,12 +246,16 @@ pub(super) fn bug(answer: &dyn std::fmt::Display) -> Response {
     problem(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
 }
 
-/// The engine gave no outcome. This protocol has one number for whatever keeps the quorum from answering.
+/// The engine gave no outcome. This protocol has one number for whatever keeps the quorum from answering; a header tells
+/// whether the change may have happened.
 pub(super) fn unanswered(error: &EngineError) -> Response {
     if *error != EngineError::Unknown {
         return engine_problem(error);
     }
-    outcome_unknown(&format!("{error}; the change may have happened, or may yet: fetch the lease to see"))
+    let detail = format!("{error}; the change may have happened, or may yet: fetch the lease to see");
+    let mut response = try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", &detail));
+    response.headers_mut().insert("leasehold-outcome", HeaderValue::from_static("unknown"));
+    response
 }
 
 #[cfg(test)]
@@ -262,13 +271,19 @@ mod tests {
             (EngineError::Unknown, 503, "outcome-unknown"),
             (EngineError::Overloaded, 503, "overloaded"),
             (EngineError::Stopping, 503, "shutting-down"),
+            (EngineError::TooSlow, 503, "too-slow"),
             (EngineError::DiskFull, 507, "disk-full"),
+            (EngineError::MemoryFull, 507, "memory-full"),
+            (EngineError::Upgrading, 503, "upgrading"),
         ];
         for (error, status, kind) in &cases {
             let response = seal(unanswered(error));
             assert!(format!("{:?}", response.body()).contains(kind), "{:?}", response.body());
             assert_eq!(response.status().as_u16(), *status, "{error}");
             assert_eq!(response.headers()[RETRY_AFTER], "1", "{error}");
+            let unknown =
+                response.headers().get("leasehold-outcome").is_some_and(|outcome| outcome == "unknown");
+            assert_eq!(unknown, !error.is_certain(), "{error}");
             assert_eq!(response.headers()["content-type"], "application/problem+json");
             // Nobody knows who holds the lease: the response does not say.
             assert!(!response.headers().contains_key(CLIENT_IS_YOU), "{error}");
@@ -280,6 +295,11 @@ mod tests {
         assert_eq!(refused(&Rejection::TableFull(1)).status(), 507);
         assert_eq!(refused(&Rejection::OwnerFull(1)).status(), 507);
         assert_eq!(refused(&Rejection::NamespaceFull(1)).status(), 509);
+        let used = leasehold_core::Used { used: 1, max: 2 };
+        assert_eq!(refused(&Rejection::NamespaceBytes(used)).status(), 509);
+        for rejection in [Rejection::OwnerBytes(used), Rejection::TableBytes(used), Rejection::NoMemory] {
+            assert_eq!(refused(&rejection).status(), 507);
+        }
         let bug = refused(&Rejection::QueueFull(1));
         assert_eq!(bug.status(), 500);
         assert_eq!(bug.headers()["content-type"], "application/problem+json");

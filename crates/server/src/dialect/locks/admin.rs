@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
 
@@ -26,52 +26,62 @@ const NAMES_PER_LOOK: usize = 4096;
 /// ... and locks of one resource.
 const LOCKS_PER_LOOK: usize = 512;
 
-/// `/resources`.
-pub(super) async fn resources(
+/// `GET /resources`
+pub async fn list(
     app: &Arc<App>,
     connection: &Connection,
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    if let Who::Caller(caller) = &who {
-        caller.require_any(&[if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read }])?;
-    }
-    let failed = |error| engine_problem(&error);
-    if request.method() != Method::DELETE {
-        let response = typed(StatusCode::OK, HAL, "");
-        return long_answer(app, response, |out| write_names(out, app.clone(), who)).await;
-    }
+    let who = Who::enter(app, connection, request, caller, Verb::Read, None).await?;
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_names(out, app.clone(), who)).await
+}
+
+/// `DELETE /resources`
+pub async fn unlock_all(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    let who = Who::enter(app, connection, request, caller, Verb::Revoke, None).await?;
     // What comes in from now on stays.
     let before = app.engine.read(|table, _| table.next_sequence());
     let reason = reason(connection, request);
-    let mut names = names(app).await.map_err(failed)?;
+    let mut names = names(app).await.map_err(|error| engine_problem(&error))?;
     names.retain(|name| who.may(Verb::Revoke, name));
+    let mut begun = false;
     for name in names {
-        revoke(app, name, before, &reason).await?;
+        revoke(app, name, before, &reason, &mut begun).await?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// `/resources/{resource}`.
-pub(super) async fn resource(
+/// `GET /resources/<resource>`
+pub async fn locks_of(
     app: &Arc<App>,
     connection: &Connection,
     request: &Request,
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let who = Who::enter(app, request, caller).await?;
-    let verb = if request.method() == Method::DELETE { Verb::Revoke } else { Verb::Read };
-    if let Who::Caller(caller) = &who {
-        caller.require(verb, &name)?;
-    }
-    if request.method() != Method::DELETE {
-        let response = typed(StatusCode::OK, HAL, "");
-        return long_answer(app, response, |out| write_locks(out, app.clone(), name)).await;
-    }
+    Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
+    let response = typed(StatusCode::OK, HAL, "");
+    long_answer(app, response, |out| write_locks(out, app.clone(), name)).await
+}
+
+/// `DELETE /resources/<resource>`
+pub async fn unlock_resource(
+    app: &App,
+    connection: &Connection,
+    request: &Request,
+    name: Arc<str>,
+    caller: &Caller,
+) -> Result<Response, Response> {
+    Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
-    match revoke(app, name, before, &reason(connection, request)).await? {
+    match revoke(app, name, before, &reason(connection, request), &mut false).await? {
         0 => Err(not_found("there are no locks on this resource")),
         _ => Ok(empty(StatusCode::NO_CONTENT)),
     }
@@ -79,21 +89,39 @@ pub(super) async fn resource(
 
 /// Whose word counts here.
 enum Who {
-    /// An administrator of the file, or everyone where nothing is checked.
+    /// A user of the administrators' file, or everyone where nothing is checked.
     Administrator,
-    /// Whoever the rules know.
+    /// A caller whom the rules know.
     Caller(Caller),
 }
 
 impl Who {
-    /// Administrators of the file come in by it; where access control is on, everyone else by its rules.
-    async fn enter(app: &App, request: &Request, caller: &Caller) -> Result<Self, Response> {
-        let admitted = app.administrators.admit(request.headers()).await;
-        match (caller.is_checked(), &app.config.admin) {
-            (false, _) | (_, AdminAccess::Off) => admitted.map(|()| Self::Administrator),
-            (true, AdminAccess::Users(_)) if admitted.is_ok() => Ok(Self::Administrator),
-            (true, _) => Ok(Self::Caller(caller.clone())),
+    /// Users of the file come in by it; where access control is on, everyone else by its rules: with this verb on the
+    /// resource, or, for a list, on any.
+    async fn enter(
+        app: &App,
+        connection: &Connection,
+        request: &Request,
+        caller: &Caller,
+        verb: Verb,
+        resource: Option<&str>,
+    ) -> Result<Self, Response> {
+        let by_file = matches!(app.config.admin, AdminAccess::Users(_)) && !caller.is_known();
+        if !caller.is_checked() || by_file || app.config.admin == AdminAccess::Off {
+            match app.administrators.admit(request.headers(), &connection.client(request.headers())).await {
+                Ok(()) => return Ok(Self::Administrator),
+                // Without Basic credentials, the rules may still let somebody in.
+                Err(refusal) if !caller.is_checked() || refusal.status() != StatusCode::UNAUTHORIZED => {
+                    return Err(refusal);
+                }
+                Err(_) => {}
+            }
         }
+        match resource {
+            Some(name) => caller.require(verb, name)?,
+            None => caller.require_any(&[verb], "*")?,
+        }
+        Ok(Self::Caller(caller.clone()))
     }
 
     fn may(&self, verb: Verb, resource: &str) -> bool {
@@ -112,13 +140,24 @@ fn reason(connection: &Connection, request: &Request) -> Arc<str> {
     format!("an administrator at {} deleted it", connection.client(request.headers())).into()
 }
 
-/// Ends all locks of a resource that were made before this number; how many that were.
-async fn revoke(app: &App, name: Arc<str>, before: u64, reason: &Arc<str>) -> Result<u64, Response> {
+/// Ends all locks of a resource that were made before this number; how many that were. Once some have been ended (`begun`),
+/// nobody may say that nothing happened.
+async fn revoke(
+    app: &App,
+    name: Arc<str>,
+    before: u64,
+    reason: &Arc<str>,
+    begun: &mut bool,
+) -> Result<u64, Response> {
     let mut revoked = 0;
     loop {
         let reason = Some(reason.clone());
         let command = Command::Revoke { resource: Some(name.clone()), before, reason };
-        match app.engine.submit(command).await.map_err(|error| engine_problem(&error))? {
+        let outcome = app.engine.submit(command).await;
+        let failed = |error| engine_problem(if *begun { &EngineError::Unknown } else { &error });
+        let outcome = outcome.map_err(failed)?;
+        *begun = true;
+        match outcome {
             Outcome::Revoked { count, more: true } => revoked += count,
             Outcome::Revoked { count, more: false } => return Ok(revoked + count),
             other => return Err(unexpected(&other)),

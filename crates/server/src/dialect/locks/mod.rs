@@ -2,31 +2,35 @@
 //!
 //! In:    POST that waits for its turn, GET and DELETE of lock URLs, administration. Out: commands, and the table's
 //!        answers as status codes and HAL bodies.
-//! Never: decides about locks; `parse.rs` reads paths and bodies, `wait.rs` holds requests open, `render.rs` writes
+//! Never: decides about locks; `parse.rs` reads paths and bodies, `wait.rs` holds requests open, `orphans.rs` ends
+//!        those whose node is gone, `render.rs` writes
 //!        bodies, `admin.rs` is for administrators.
 //!
 //! A lock is a claim with a `lifetime` (its ttl) and a longest `wait`; a lock's uid is the claim's id.
 
-mod admin;
+pub mod admin;
+mod orphans;
 mod parse;
 mod render;
 mod wait;
 
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use hyper::header::{HeaderValue, LOCATION};
-use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 
-pub use self::parse::Place;
-pub use self::wait::withdraw_orphans;
+pub use self::orphans::{withdraw_of_silent_nodes, withdraw_orphans};
+pub use self::parse::is_name;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::audit::Noted;
 use crate::http::headers::Headers;
-use crate::http::problem::{engine_problem, method_not_allowed, not_found, problem, try_again};
-use crate::http::request::{Connection, Request, drain, read_body, reason};
+use crate::http::limits::no_room;
+use crate::http::problem::{engine_problem, not_found, problem, try_again};
+use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
 
@@ -35,72 +39,50 @@ const BODY_LEN_MAX: usize = 16 << 10;
 /// The media type of every body of this dialect that is not an error.
 const HAL: &str = "application/hal+json";
 
-/// Answers a request to one of the dialect's paths.
-pub async fn answer(
-    app: &Arc<App>,
-    connection: &Connection,
-    request: Request,
-    place: Place,
-    caller: &Caller,
-) -> Response {
-    let method = request.method();
-    let reads = [Method::GET, Method::HEAD].contains(method);
-    let answer = match place {
-        Place::Nothing => Err(nothing_here()),
-        Place::Requests(_) if method != Method::POST => Err(method_not_allowed("POST")),
-        Place::Requests(resource) => post(app, connection, request, resource, caller).await,
-        _ if !reads && method != Method::DELETE => Err(method_not_allowed("DELETE, GET, HEAD")),
-        Place::Lock(resource, uid) if reads => get(app, &resource, uid, caller).await,
-        Place::Lock(resource, uid) => {
-            Box::pin(delete(app, connection, request.headers(), &resource, uid, caller)).await
-        }
-        Place::Resources => Box::pin(admin::resources(app, connection, &request, caller)).await,
-        Place::Resource(resource) => {
-            Box::pin(admin::resource(app, connection, &request, resource, caller)).await
-        }
-    };
-    answer.unwrap_or_else(|refusal| refusal)
-}
-
-async fn post(
+/// `POST /locks/<resource>` and `/active_locks/<resource>`: waits for its turn.
+pub async fn make(
     app: &Arc<App>,
     connection: &Connection,
     request: Request,
     resource: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    if let Err(refusal) = caller.require(Verb::Claim, &resource) {
-        Box::pin(drain(app, request.into_body())).await;
-        return Err(refusal);
-    }
     // A request may stand open for hours, ten thousand of them at a time: what it is read with goes before it waits.
-    let (url, new) = Box::pin(read(app, connection, request, resource, caller)).await?;
+    let (url, new, noted) = Box::pin(read(app, connection, request, resource, caller)).await?;
     let _place = match new.on_busy {
         OnBusy::QueueFor { .. } => Some(app.long_poll(&new.owner)?),
         _ => None,
     };
-    match wait::acquire(app, connection, new).await {
-        Ok(view) => Ok(created(&view, &url)),
-        Err(refusal) => Err(refusal.into_response()),
+    match wait::acquire(app, connection, new, caller).await {
+        Ok(view) => {
+            noted.settled();
+            Ok(created(&view, &url))
+        }
+        Err(refusal) => {
+            if !matches!(refusal, wait::NotAcquired::Failed(_)) {
+                noted.settled();
+            }
+            Err(refusal.into_response())
+        }
     }
 }
 
-/// The claim that a POST asks for, and what its lock's URL will start with.
+/// The claim that a POST asks for, what its lock's URL will start with, and the audit's note of it.
 async fn read(
     app: &App,
     connection: &Connection,
     request: Request,
     resource: Arc<str>,
     caller: &Caller,
-) -> Result<(Box<str>, NewClaim), Response> {
+) -> Result<(Box<str>, NewClaim, Noted), Response> {
     let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX).await?;
+    let body = read_body(app, body, &head.headers, BODY_LEN_MAX, caller).await?;
     let wanted = parse::wanted(&body)?;
     let url = format!("{}/locks/{resource}/", connection.base_url(&head.headers));
     let owner = caller.owner(connection, &head.headers);
     let new = wanted.into_claim(app.engine.passing_claim_id(), resource, owner);
-    app.note(new.id, caller, connection, &head.headers);
-    Ok((url.into(), new))
+    let noted = app.note(new.id, caller, connection, &head.headers);
+    Ok((url.into(), new, noted))
 }
 
 /// 201, an empty body, and where the lock is.
@@ -112,13 +94,20 @@ fn created(view: &View, url: &str) -> Response {
     with_token(response, view)
 }
 
-async fn get(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -> Result<Response, Response> {
+/// `GET /locks/<resource>/<uid>`
+pub async fn get(
+    app: &App,
+    resource: &str,
+    uid: Option<ClaimId>,
+    caller: &Caller,
+) -> Result<Response, Response> {
     let view = find(app, resource, uid, caller).await?;
     let body = format!("{}\n", render::lock(&view));
     Ok(with_token(typed(StatusCode::OK, HAL, body), &view))
 }
 
-async fn delete(
+/// `DELETE /locks/<resource>/<uid>`
+pub async fn delete(
     app: &App,
     connection: &Connection,
     headers: &Headers,
@@ -130,7 +119,6 @@ async fn delete(
     if !caller.may_change(resource, &view.claim.owner) {
         return Err(caller.refuse(Verb::Revoke, resource));
     }
-    app.note(view.claim.id, caller, connection, headers);
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.
     let (ending, reason) = match view.claim.status {
@@ -143,8 +131,12 @@ async fn delete(
         ),
     };
     let target = Target::Claim(view.claim.id);
+    let (by, from) = (caller.owner(connection, headers), connection.client(headers));
+    let noted = app.note_end(view.claim.id, ending, None, by, from);
     let finish = Command::Finish { target, guard: Guard::default(), ending, reason, purge_data: false };
-    match app.engine.submit(finish).await.map_err(|error| engine_problem(&error))? {
+    let outcome = app.engine.submit(finish).await.map_err(|error| engine_problem(&error))?;
+    noted.settled();
+    match outcome {
         Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Outcome::Rejected(Rejection::Final(_) | Rejection::Unknown(_)) => Err(no_lock()),
         other => Err(unexpected(&other)),
@@ -173,13 +165,6 @@ fn no_lock() -> Response {
     not_found("there is no such lock on this resource: it is over, or never was")
 }
 
-fn nothing_here() -> Response {
-    not_found(
-        "there is nothing here: locks are under /locks/{resource}, and a resource's name is made of the letters a-z \
-         and A-Z and the digits",
-    )
-}
-
 /// The table has no room.
 fn refused(rejection: &Rejection) -> Response {
     let (status, kind) = match rejection {
@@ -187,7 +172,10 @@ fn refused(rejection: &Rejection) -> Response {
         Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
         Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
         Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => return unexpected(&Outcome::Rejected(rejection.clone())),
+        _ => match no_room(rejection) {
+            Some(known) => known,
+            None => return unexpected(&Outcome::Rejected(rejection.clone())),
+        },
     };
     try_again(problem(status, kind, &rejection.to_string()))
 }

@@ -1,6 +1,6 @@
-//! Requests of the locks dialect: which path means what, and what a body asks for.
+//! Requests of the locks dialect: what a body asks for.
 //!
-//! In:    paths and bytes from strangers. Out: a [`Place`], a claim to be made, or a refusal that names every mistake.
+//! In:    bytes from strangers. Out: a claim to be made, or a refusal that names every mistake.
 //! Never: stricter than the older server was: unknown keys pass, numbers may come as text, no Content-Type is needed.
 
 use std::sync::Arc;
@@ -12,43 +12,8 @@ use serde_json::{Value, json};
 use crate::http::Response;
 use crate::http::problem::problem;
 
-/// What a path of this dialect stands for.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Where locks on a resource are asked for.
-    Requests(Arc<str>),
-    /// One lock, held or waiting; `None`: what stands there is no uid, so there is no such lock.
-    Lock(Arc<str>, Option<ClaimId>),
-    /// All resources that have locks.
-    Resources,
-    /// All locks of one resource.
-    Resource(Arc<str>),
-    /// A path under one of the dialect's words that means nothing.
-    Nothing,
-}
-
-impl Place {
-    /// What this path stands for; `None` if it is no path of this dialect. A slash at its end makes no difference.
-    pub fn of(path: &str) -> Option<Self> {
-        let path = path.strip_prefix('/')?;
-        let path = path.strip_suffix('/').unwrap_or(path);
-        let mut parts = path.split('/');
-        let word = parts.next().filter(|word| ["locks", "active_locks", "resources"].contains(word))?;
-        let place = match (word, parts.next(), parts.next(), parts.next()) {
-            ("resources", None, ..) => Self::Resources,
-            ("resources", Some(name), None, _) if is_name(name) => Self::Resource(name.into()),
-            ("locks" | "active_locks", Some(name), None, _) if is_name(name) => Self::Requests(name.into()),
-            ("locks", Some(name), Some(uid), None) if is_name(name) => {
-                Self::Lock(name.into(), uid.parse().ok())
-            }
-            _ => Self::Nothing,
-        };
-        Some(place)
-    }
-}
-
 /// Letters and digits only: what stands for a resource in a path of this dialect.
-pub(super) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     let fits = (1..=limits::RESOURCE_LEN_MAX).contains(&name.len());
     fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -130,34 +95,6 @@ fn micros(value: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_mean_what_they_meant_to_the_older_server() {
-        let name: Arc<str> = "resource1".into();
-        let uid = "0123456789abcdef0011223344556677";
-        assert_eq!(Place::of("/locks/resource1"), Some(Place::Requests(name.clone())));
-        assert_eq!(Place::of("/active_locks/resource1/"), Some(Place::Requests(name.clone())));
-        let lock = Place::Lock(name.clone(), uid.parse().ok());
-        assert_eq!(Place::of(&format!("/locks/resource1/{uid}")), Some(lock));
-        assert_eq!(Place::of("/locks/resource1/short"), Some(Place::Lock(name.clone(), None)));
-        assert_eq!(Place::of("/resources"), Some(Place::Resources));
-        assert_eq!(Place::of("/resources/"), Some(Place::Resources));
-        assert_eq!(Place::of("/resources/resource1"), Some(Place::Resource(name)));
-    }
-
-    #[test]
-    fn names_are_letters_and_digits() {
-        for path in ["/locks", "/locks/", "/locks/a-b", "/locks/a%20b", "/locks//", "/locks/é"] {
-            assert_eq!(Place::of(path), Some(Place::Nothing), "{path}");
-        }
-        let uid = "0123456789abcdef0011223344556677";
-        for path in [format!("/active_locks/a/{uid}"), format!("/locks/a/{uid}/b"), "/resources/a/b".into()] {
-            assert_eq!(Place::of(&path), Some(Place::Nothing), "{path}");
-        }
-        for path in ["/", "", "/lock/a", "/v1/claims/", "/locksmith"] {
-            assert_eq!(Place::of(path), None, "{path}");
-        }
-    }
 
     #[test]
     fn numbers_come_as_numbers_or_as_text() {

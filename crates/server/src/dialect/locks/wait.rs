@@ -2,23 +2,31 @@
 //!
 //! In:    a claim to be made. Out: the lock, or why there is none.
 //! Never: leaves a claim behind whose client can't know of it. Who holds the guard changes on the way: this request
-//!        while it waits, then the connection (`http/delivery.rs`) until the answer has left.
+//!        while it waits, then the connection (`http/delivery.rs`) until the answer has left. Never waits for long beyond
+//!        the client's `wait`, whether or not this node reaches its cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::StatusCode;
-use leasehold_core::table::{ListFilter, ListPage};
-use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
-};
+use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Outcome, Rejection, Status, View};
 
+use super::orphans::NODE_SILENT;
 use super::{refused, unexpected};
+use crate::access::Caller;
+use crate::engine::withdrawals::withdrawal;
 use crate::engine::{Engine, EngineError};
-use crate::http::problem::engine_problem;
+use crate::http::problem::{engine_problem, problem};
 use crate::http::request::Connection;
 use crate::http::server::App;
 use crate::http::{Response, empty};
+use crate::outside::{self, Instant};
 use crate::publish::Waiter;
+
+/// How long the table may take to end a wait that is over. After that this node does it.
+const LATE_MAX: Duration = Duration::from_secs(1);
+/// A wait that is longer than this counts as endless here: the table ends it.
+const WAIT_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// Why there is no lock.
 pub(super) enum NotAcquired {
@@ -30,6 +38,8 @@ pub(super) enum NotAcquired {
     Refused(Rejection),
     /// The engine gave no outcome.
     Failed(EngineError),
+    /// The caller's credentials ended while it waited.
+    CredentialsEnded,
     /// A bug.
     Unexpected(Outcome),
 }
@@ -41,6 +51,10 @@ impl NotAcquired {
             Self::Deleted => empty(StatusCode::CONFLICT),
             Self::Refused(rejection) => refused(&rejection),
             Self::Failed(error) => engine_problem(&error),
+            Self::CredentialsEnded => {
+                let detail = "the credentials ended while the request waited, and it was withdrawn";
+                problem(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+            }
             Self::Unexpected(outcome) => unexpected(&outcome),
         }
     }
@@ -57,6 +71,7 @@ pub(super) async fn acquire(
     app: &Arc<App>,
     connection: &Connection,
     new: NewClaim,
+    caller: &Caller,
 ) -> Result<View, NotAcquired> {
     let id = new.id;
     let wait_us = match new.on_busy {
@@ -76,7 +91,7 @@ pub(super) async fn acquire(
         Outcome::Granted(view) => Ok(*view),
         Outcome::Queued(view) => {
             drop(view);
-            turn(app, waiter, id, wait_us).await
+            turn(app, waiter, id, wait_us, caller).await
         }
         Outcome::Rejected(Rejection::Busy(_)) => Err(NotAcquired::TimedOut),
         Outcome::Rejected(rejection) => Err(NotAcquired::Refused(rejection)),
@@ -92,41 +107,65 @@ pub(super) async fn acquire(
     view
 }
 
-/// Waits until the claim's turn has come, or it is over, or the node stops.
-async fn turn(app: &App, mut waiter: Waiter, id: ClaimId, wait_us: u64) -> Result<View, NotAcquired> {
+/// Waits until the claim's turn has come, it is over, the caller's credentials end, or the node stops. The claim exists:
+/// whatever is not known from here on is unknown, and never "nothing happened".
+async fn turn(
+    app: &App,
+    mut waiter: Waiter,
+    id: ClaimId,
+    wait_us: u64,
+    caller: &Caller,
+) -> Result<View, NotAcquired> {
     let mut stopping = app.stopping.clone();
+    let until = Instant::now() + Duration::from_micros(wait_us).min(WAIT_MAX) + LATE_MAX;
     loop {
-        let stops = tokio::select! {
-            () = waiter.woken() => false,
-            _ = stopping.wait_for(|stopping| *stopping) => true,
+        let (end, late) = tokio::select! {
+            biased;
+            () = waiter.woken() => (None, false),
+            _ = stopping.wait_for(|stopping| *stopping) => (Some(EngineError::Stopping.into()), false),
+            _ = caller.ended() => (Some(NotAcquired::CredentialsEnded), false),
+            () = outside::sleep_until(until) => (None, true),
         };
-        if stops {
-            app.engine.submit(take_back(id, "the server stopped while it waited")).await?;
-            return Err(EngineError::Stopping.into());
+        if let Some(end) = end {
+            let why = match end {
+                NotAcquired::CredentialsEnded => "its client's credentials ended while it waited",
+                _ => "the server stopped while it waited",
+            };
+            give_up(app, id, why).await?;
+            return Err(end);
+        }
+        if late {
+            let ended = give_up(app, id, "its wait was over").await?;
+            return ended.map_or(Err(NotAcquired::TimedOut), |view| judge(view, wait_us));
         }
         // Woken with everyone else, perhaps: wait on then, and miss nothing.
         waiter = app.engine.publisher().wait_for(id);
-        let Some(view) = app.engine.claim_settled(id).await? else { return Err(EngineError::Unknown.into()) };
-        let claim = &view.claim;
-        match claim.status {
-            Status::Waiting => {}
-            // A lifetime that ended before this task was scheduled was granted all the same.
-            Status::Active | Status::Expired => return Ok(view),
-            Status::Withdrawn if claim.waited_us(view.now_us) >= wait_us => {
-                return Err(NotAcquired::TimedOut);
-            }
-            _ => return Err(NotAcquired::Deleted),
+        let view = app.engine.claim_settled(id).await.ok().flatten().ok_or(EngineError::Unknown)?;
+        if view.claim.status != Status::Waiting {
+            return judge(view, wait_us);
         }
     }
 }
 
-fn take_back(id: ClaimId, reason: &str) -> Command {
-    Command::Finish {
-        target: Target::Claim(id),
-        guard: Guard::default(),
-        ending: Ending::Withdrawn,
-        reason: Some(reason.into()),
-        purge_data: false,
+/// What the end of a wait means for its client.
+fn judge(view: View, wait_us: u64) -> Result<View, NotAcquired> {
+    let claim = &view.claim;
+    let reason = claim.end.as_ref().and_then(|end| end.reason.as_deref());
+    match claim.status {
+        // A lifetime that ended before this task was scheduled was granted all the same.
+        Status::Active | Status::Expired => Ok(view),
+        Status::Withdrawn if reason == Some(NODE_SILENT) => Err(EngineError::NotLeader.into()),
+        Status::Withdrawn if claim.waited_us(view.now_us) >= wait_us => Err(NotAcquired::TimedOut),
+        _ => Err(NotAcquired::Deleted),
+    }
+}
+
+/// Withdraws a claim that waits. `None`: that has happened; otherwise how it had ended before.
+async fn give_up(app: &App, id: ClaimId, reason: &str) -> Result<Option<View>, EngineError> {
+    match app.engine.submit(withdrawal(id, reason)).await {
+        Ok(Outcome::Finished(_)) => Ok(None),
+        Ok(Outcome::Rejected(Rejection::Final(view))) => Ok(Some(*view)),
+        _ => Err(EngineError::Unknown),
     }
 }
 
@@ -143,7 +182,7 @@ impl Unheard {
         Box::new(move || {
             if let Some(id) = claim {
                 tracing::info!(claim = %id, "a lock was taken back: its client was gone before the answer came");
-                submit_take_back(engine, id, "its client was gone before the answer reached it");
+                engine.withdraw(id, "its client was gone before the answer reached it");
             }
         })
     }
@@ -156,45 +195,7 @@ impl Unheard {
 impl Drop for Unheard {
     fn drop(&mut self) {
         if let Some(id) = self.claim {
-            submit_take_back(self.engine.clone(), id, "its client went away while it waited");
+            self.engine.withdraw(id, "its client went away while it waited");
         }
-    }
-}
-
-fn submit_take_back(engine: Arc<Engine>, id: ClaimId, reason: &'static str) {
-    tokio::spawn(async move {
-        if let Err(error) = engine.submit(take_back(id, reason)).await {
-            tracing::warn!(claim = %id, %error, "a lock that nobody waits for could not be taken back");
-        }
-    });
-}
-
-/// Withdraws the waiting requests of this node's last process: their connections ended with it.
-///
-/// Only requests that stand open give up after a while, so a waiting claim with a deadline is one of them; and the
-/// id of each tells on which node it was made, and by which of its processes.
-pub async fn withdraw_orphans(engine: Arc<Engine>) {
-    let withdrawn = async {
-        engine.barrier().await?;
-        let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
-        let mut page = ListPage::new(0, usize::MAX);
-        while !page.done {
-            engine.read(|table, now_us| table.list(&filter, &mut page, now_us, 4096));
-        }
-        let is_orphan =
-            |view: &&View| view.claim.deadline_us().is_some() && engine.is_of_earlier_run(view.claim.id);
-        let orphans = page.views.iter().filter(is_orphan);
-        let commands: Vec<_> = orphans
-            .map(|view| take_back(view.claim.id, "the server was started anew while it waited"))
-            .collect();
-        for chunk in commands.chunks(1000) {
-            engine.submit_many(chunk.to_vec()).await?;
-        }
-        Ok::<_, EngineError>(commands.len())
-    };
-    match withdrawn.await {
-        Ok(0) => {}
-        Ok(orphans) => tracing::info!(orphans, "lock requests of the last run were withdrawn"),
-        Err(error) => tracing::warn!(%error, "lock requests of the last run could not be withdrawn"),
     }
 }

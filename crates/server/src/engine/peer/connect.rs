@@ -1,64 +1,43 @@
 //! Making a connection to a peer, and the key to the door.
 //!
 //! In:    an address and a [`Lane`]. Out: a stream on which both ends know each other.
-//! Never: waits for ever.
+//! Never: waits for ever, or leaves it to TCP to find out after many minutes that the other end is gone.
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::BufReader;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::lobby::Lobby;
+use super::old_nodes::OldNodes;
+use super::secret::Secret;
 use super::wire::Stream;
 use super::{Lane, handshake};
+use crate::engine::table_version::TableVersions;
 use crate::engine::types::NodeId;
 
 /// How long it may take until both ends know each other.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
-/// A shorter secret could be guessed from one overheard greeting.
-const SECRET_LEN_MIN: usize = 16;
-
-/// What all nodes of a cluster know and nobody else.
-#[derive(Clone)]
-pub struct Secret(Arc<[u8]>);
-
-impl Secret {
-    /// A secret of at least 16 characters.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.len() < SECRET_LEN_MIN {
-            return Err(format!(
-                "the cluster secret has {} characters and needs at least {SECRET_LEN_MIN}: make one with \
-                 `openssl rand -hex 32`",
-                text.len()
-            ));
-        }
-        Ok(Self(text.as_bytes().into()))
-    }
-
-    /// One that keeps everybody out, for a node that is alone.
-    pub(in crate::engine) fn nobody_knows() -> Self {
-        Self(Arc::new(rand::random::<[u8; 32]>()))
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
+/// How long an address may take to accept a connection. TCP asks again after a second, and then after longer and longer
+/// pauses: to call again is quicker.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// A connection whose bytes nobody has acknowledged for this long is given up.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+/// The same for snapshots, which a slow disk may take its time to write.
+const SNAPSHOT_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);
+/// How long a connection may be silent before the kernel asks whether the other end is there, and how often it asks then.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
 /// Certificates for connections between nodes: each end shows one, each end checks the other's.
 #[derive(Clone)]
@@ -119,11 +98,43 @@ pub(in crate::engine) struct Door {
     pub(super) node: NodeId,
     pub(super) secret: Secret,
     pub(super) tls: Option<PeerTls>,
+    pub(super) versions: Arc<TableVersions>,
+    pub(super) lobby: Arc<Lobby>,
+    /// Nodes that speak version 1 of the handshake alone.
+    old_nodes: OldNodes,
 }
 
 impl Door {
-    pub(in crate::engine) fn new(node: NodeId, secret: Secret, tls: Option<PeerTls>) -> Self {
-        Self { node, secret, tls }
+    pub(in crate::engine) fn new(
+        node: NodeId,
+        secret: Secret,
+        tls: Option<PeerTls>,
+        versions: Arc<TableVersions>,
+    ) -> Self {
+        let (lobby, old_nodes) = Default::default();
+        Self { node, secret, tls, versions, lobby, old_nodes }
+    }
+
+    /// Node `id` is at this address.
+    pub(super) fn know(&self, id: NodeId, address: &str) {
+        self.old_nodes.know(id, address);
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            self.lobby.know(address.ip());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn note_version(&self, node: NodeId, version: u16) {
+        self.old_nodes.proved(node, version);
+    }
+
+    /// Whether this node may prove itself to a caller that has proved nothing, as version 1 wants it: only if the caller
+    /// says that it is a node which this node has called itself and found to speak nothing newer.
+    pub(super) async fn answers_version_1(&self, caller: NodeId) -> bool {
+        if let Some(address) = self.old_nodes.to_probe(caller) {
+            self.call(&address, Some(caller), Lane::Ask).await.ok();
+        }
+        self.old_nodes.contains(caller)
     }
 
     /// Calls a peer. With `expected`, whoever else answers at that address is not talked to.
@@ -134,8 +145,8 @@ impl Door {
         lane: Lane,
     ) -> io::Result<Stream> {
         let call = async {
-            let tcp = TcpStream::connect(address).await?;
-            tcp.set_nodelay(true)?;
+            let tcp = connect(address).await?;
+            tune(&tcp, lane)?;
             let mut stream: Stream = match &self.tls {
                 None => Box::new(BufReader::new(tcp)),
                 Some(tls) => {
@@ -145,7 +156,8 @@ impl Door {
                     Box::new(BufReader::new(tls.connector.connect(name, tcp).await?))
                 }
             };
-            let node = handshake::call(&mut stream, &self.secret, self.node, lane).await?;
+            let (node, version) = handshake::call(&mut stream, self, lane).await?;
+            self.old_nodes.proved(node, version);
             match expected {
                 Some(expected) if expected != node => {
                     Err(io::Error::other(format!("node {node} answers there, not node {expected}")))
@@ -159,14 +171,43 @@ impl Door {
     /// Lets a caller in, if it is one of us.
     pub(super) async fn answer(&self, tcp: TcpStream) -> io::Result<(Stream, NodeId, Lane)> {
         let answer = async {
-            tcp.set_nodelay(true)?;
+            // What the connection is for is not known yet.
+            tune(&tcp, Lane::Snapshot)?;
             let mut stream: Stream = match &self.tls {
                 None => Box::new(BufReader::new(tcp)),
                 Some(tls) => Box::new(BufReader::new(tls.acceptor.accept(tcp).await?)),
             };
-            let (node, lane) = handshake::answer(&mut stream, &self.secret, self.node).await?;
+            let (node, lane, version) = handshake::answer(&mut stream, self).await?;
+            self.old_nodes.proved(node, version);
             Ok((stream, node, lane))
         };
         tokio::time::timeout(HANDSHAKE_MAX, answer).await?
     }
+}
+
+/// Tries the addresses of a name, which is looked up each time: a peer may have moved.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in lookup_host(address).await? {
+        match tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => failed = error,
+            Err(_) => failed = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failed)
+}
+
+/// Frames leave at once, and the kernel gives up on a peer that is gone within seconds.
+fn tune(tcp: &TcpStream, lane: Lane) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let socket = SockRef::from(tcp);
+    let alive = TcpKeepalive::new().with_time(ALIVE_EVERY).with_interval(ALIVE_EVERY);
+    socket.set_tcp_keepalive(&alive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(match lane {
+        Lane::Ask | Lane::Append => UNACKNOWLEDGED_MAX,
+        Lane::Snapshot => SNAPSHOT_UNACKNOWLEDGED_MAX,
+    }))?;
+    Ok(())
 }

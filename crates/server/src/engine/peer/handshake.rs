@@ -2,8 +2,14 @@
 //! understand each other.
 //!
 //! In:    a fresh stream. Out: who is at the other end, and what the connection is for.
-//! Never: sends the secret, lets a proof be used twice (both ends add fresh randomness to it), or goes on with a node
-//!        that could not read what this one writes.
+//! Never: sends the secret, lets a proof be used twice (both ends add fresh randomness to it), goes on with a node that
+//!        could not read what this one writes, or gives a stranger anything to guess the secret by.
+//!
+//! Version 2: the caller greets, the other end greets, the caller proves itself, the other end proves itself. So a stranger
+//! who calls learns nothing. One who is called learns a proof whose key takes 600,000 rounds of hashing to guess once.
+//!
+//! Version 1 (0.1.0): the other end proved itself first, to anybody, and with the secret itself as the key. It is spoken
+//! only with nodes that speak nothing newer; `old_nodes.rs` knows which.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -13,18 +19,22 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::Lane;
-use super::connect::Secret;
+use super::connect::Door;
+use super::secret::Secret;
 use super::wire::{Stream, receive, send};
-use crate::engine::log_store::ENTRY_FORMAT;
+use crate::engine::table_version::ENTRY_FORMAT_NEWEST;
 use crate::engine::types::NodeId;
 
 /// The versions of this protocol that this binary speaks.
-pub(super) const VERSIONS: RangeInclusive<u16> = 1..=1;
+pub(super) const VERSIONS: RangeInclusive<u16> = 1..=2;
 /// A greeting is short; a stranger's need not be read further.
 const GREETING_MAX: usize = 1 << 10;
 const MAGIC: [u8; 8] = *b"LHPEER\r\n";
 
 type Proof = [u8; 32];
+
+/// Stands where version 1 has the proof of the one that was called.
+const NO_PROOF: Proof = [0; 32];
 
 /// What each end says first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,7 +42,7 @@ struct Greeting {
     magic: [u8; 8],
     /// The oldest and the newest version of the protocol it speaks.
     versions: (u16, u16),
-    /// The newest format of log entries it reads, and the one it writes.
+    /// The newest format of log entries it reads, and the newest one it writes: that of its table's version.
     entry_formats: (u8, u8),
     node: NodeId,
     /// Random, so that no proof is of use a second time.
@@ -49,14 +59,17 @@ struct Purpose {
 /// How the one that was called answers that.
 #[derive(Debug, Serialize, Deserialize)]
 enum Verdict {
+    /// The end of version 1.
     Welcome,
     No(String),
+    /// The end of version 2: and this is who I am.
+    Proved(Proof),
 }
 
 impl Greeting {
-    fn new(node: NodeId) -> Self {
+    fn new(node: NodeId, written_format: u8) -> Self {
         let versions = (*VERSIONS.start(), *VERSIONS.end());
-        let entry_formats = (ENTRY_FORMAT, ENTRY_FORMAT);
+        let entry_formats = (ENTRY_FORMAT_NEWEST, written_format);
         Self { magic: MAGIC, versions, entry_formats, node, nonce: rand::random() }
     }
 
@@ -72,43 +85,54 @@ impl Greeting {
                 other.node, other.versions, self.node, self.versions
             ));
         }
-        if self.entry_formats.1 > other.entry_formats.0 || other.entry_formats.1 > self.entry_formats.0 {
-            return refuse(format!(
-                "node {} reads log entries up to format {} and writes {}, node {} up to {} and {}: upgrade one version \
-                 at a time",
-                other.node,
-                other.entry_formats.0,
-                other.entry_formats.1,
-                self.node,
-                self.entry_formats.0,
-                self.entry_formats.1
-            ));
+        for (writer, reader) in [(self, other), (other, self)] {
+            let (written, read) = (writer.entry_formats.1, reader.entry_formats.0);
+            if written > read {
+                return refuse(format!(
+                    "node {} is too old: it reads log entries up to format {read}, and node {} writes format {written}: \
+                     upgrade node {}",
+                    reader.node, writer.node, reader.node
+                ));
+            }
         }
         Ok(())
     }
 }
 
-/// Whoever calls goes first. Tells who answered.
-pub(super) async fn call(
-    stream: &mut Stream,
-    secret: &Secret,
-    node: NodeId,
-    lane: Lane,
-) -> io::Result<NodeId> {
-    let ours = Greeting::new(node);
+/// The version that both speak.
+fn common_version(one: &Greeting, two: &Greeting) -> u16 {
+    one.versions.1.min(two.versions.1)
+}
+
+/// The end that calls goes first. Tells who answered, and the newest version that both ends speak.
+pub(super) async fn call(stream: &mut Stream, door: &Door, lane: Lane) -> io::Result<(NodeId, u16)> {
+    let ours = Greeting::new(door.node, door.versions.written_format());
     send(stream, &ours).await?;
     let (theirs, proof): (Greeting, Proof) = receive(stream, GREETING_MAX).await?;
     ours.check(&theirs)?;
-    secret.check(b"answers", &ours, &theirs, &proof)?;
-    send(stream, &Purpose { proof: secret.prove(b"calls", &ours, &theirs)?, lane }).await?;
+    let version = common_version(&ours, &theirs);
+    let proofs = Proofs { secret: &door.secret, version, caller: &ours, called: &theirs };
+    if version == 1 {
+        proofs.check(b"answers", &proof)?;
+    }
+    send(stream, &Purpose { proof: proofs.prove(&proofs.calls(lane))?, lane }).await?;
     match receive(stream, GREETING_MAX).await? {
-        Verdict::Welcome => Ok(theirs.node),
+        Verdict::Welcome if version == 1 => {
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
+            Ok((theirs.node, version))
+        }
+        Verdict::Proved(proof) if version > 1 => {
+            proofs.check(b"answers", &proof)?;
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
+            Ok((theirs.node, version))
+        }
         Verdict::No(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the end of another handshake")),
     }
 }
 
-/// Whoever is called. Tells who called, and what for.
-pub(super) async fn answer(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<(NodeId, Lane)> {
+/// The end that is called. Tells who called, what for, and the newest version that both ends speak.
+pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(NodeId, Lane, u16)> {
     let theirs: Greeting = receive(stream, GREETING_MAX).await?;
     if theirs.magic != MAGIC {
         return Err(io::Error::new(
@@ -116,14 +140,28 @@ pub(super) async fn answer(stream: &mut Stream, secret: &Secret, node: NodeId) -
             "what came is no greeting of a Leasehold node",
         ));
     }
-    let ours = Greeting::new(node);
-    send(stream, &(&ours, secret.prove(b"answers", &theirs, &ours)?)).await?;
-    let purpose: Purpose = receive(stream, GREETING_MAX).await?;
-    let checked = secret.check(b"calls", &theirs, &ours, &purpose.proof).and_then(|()| ours.check(&theirs));
-    match checked {
+    let ours = Greeting::new(door.node, door.versions.written_format());
+    let version = common_version(&ours, &theirs);
+    if version == 1 && !door.answers_version_1(theirs.node).await {
+        let why = format!("it greets like 0.1.0, and node {} is not known to be that old", theirs.node);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let proofs = Proofs { secret: &door.secret, version, caller: &theirs, called: &ours };
+    let first = if version == 1 { proofs.prove(b"answers")? } else { NO_PROOF };
+    send(stream, &(&ours, first)).await?;
+    let purpose: Purpose = match receive(stream, GREETING_MAX).await {
+        Ok(purpose) => purpose,
+        // A caller that is too old, or too new, sees that first and hangs up: the log here says so too.
+        Err(gone) => return Err(ours.check(&theirs).err().unwrap_or(gone)),
+    };
+    let proved = proofs.check(&proofs.calls(purpose.lane), &purpose.proof);
+    match proved.and_then(|()| ours.check(&theirs)) {
         Ok(()) => {
-            send(stream, &Verdict::Welcome).await?;
-            Ok((theirs.node, purpose.lane))
+            door.versions.note_peer(theirs.node, theirs.entry_formats.0);
+            let last =
+                if version == 1 { Verdict::Welcome } else { Verdict::Proved(proofs.prove(b"answers")?) };
+            send(stream, &last).await?;
+            Ok((theirs.node, purpose.lane, version))
         }
         Err(error) => {
             send(stream, &Verdict::No(error.to_string())).await.ok();
@@ -132,20 +170,38 @@ pub(super) async fn answer(stream: &mut Stream, secret: &Secret, node: NodeId) -
     }
 }
 
-impl Secret {
-    fn mac(&self, role: &[u8], caller: &Greeting, called: &Greeting) -> io::Result<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.bytes()).map_err(io::Error::other)?;
+/// Makes and checks the proofs of one handshake.
+struct Proofs<'a> {
+    secret: &'a Secret,
+    version: u16,
+    caller: &'a Greeting,
+    called: &'a Greeting,
+}
+
+impl Proofs<'_> {
+    /// The role of the end that calls. Version 1 leaves out what it calls for.
+    fn calls(&self, lane: Lane) -> Vec<u8> {
+        let mut role = b"calls".to_vec();
+        if self.version > 1 {
+            role.push(lane as u8);
+        }
+        role
+    }
+
+    fn mac(&self, role: &[u8]) -> io::Result<Hmac<Sha256>> {
+        let key = if self.version == 1 { self.secret.text() } else { self.secret.stretched() };
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(io::Error::other)?;
         mac.update(role);
-        mac.update(&postcard::to_stdvec(&(caller, called)).map_err(io::Error::other)?);
+        mac.update(&postcard::to_stdvec(&(self.caller, self.called)).map_err(io::Error::other)?);
         Ok(mac)
     }
 
-    fn prove(&self, role: &[u8], caller: &Greeting, called: &Greeting) -> io::Result<Proof> {
-        Ok(self.mac(role, caller, called)?.finalize().into_bytes().into())
+    fn prove(&self, role: &[u8]) -> io::Result<Proof> {
+        Ok(self.mac(role)?.finalize().into_bytes().into())
     }
 
-    fn check(&self, role: &[u8], caller: &Greeting, called: &Greeting, proof: &Proof) -> io::Result<()> {
-        self.mac(role, caller, called)?.verify_slice(proof).map_err(|_| {
+    fn check(&self, role: &[u8], proof: &Proof) -> io::Result<()> {
+        self.mac(role)?.verify_slice(proof).map_err(|_| {
             io::Error::new(io::ErrorKind::PermissionDenied, "the cluster secrets of the two nodes differ")
         })
     }
@@ -154,29 +210,170 @@ impl Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::table_version::TableVersions;
+
+    /// A greeting of this build, whose table is of the first version.
+    fn greeting(node: NodeId) -> Greeting {
+        Greeting::new(node, TableVersions::default().written_format())
+    }
 
     #[test]
     fn a_node_refuses_one_that_could_not_read_its_entries() {
-        let ours = Greeting::new(1);
-        assert!(ours.check(&Greeting::new(2)).is_ok());
-        let newer = Greeting { entry_formats: (9, 9), ..Greeting::new(2) };
-        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade one version at a time"));
-        assert!(newer.check(&ours).is_err());
-        let reads_both = Greeting { entry_formats: (9, ENTRY_FORMAT), ..Greeting::new(2) };
+        let ours = greeting(1);
+        assert!(ours.check(&greeting(2)).is_ok());
+        let newer = Greeting { entry_formats: (9, 9), ..greeting(2) };
+        assert!(ours.check(&newer).unwrap_err().to_string().contains("upgrade node 1"));
+        assert!(newer.check(&ours).unwrap_err().to_string().contains("upgrade node 1"));
+        let reads_both = Greeting { entry_formats: (9, ours.entry_formats.1), ..greeting(2) };
         assert!(ours.check(&reads_both).is_ok());
-        let other = Greeting { versions: (7, 8), ..Greeting::new(2) };
+        let other = Greeting { versions: (7, 8), ..greeting(2) };
         assert!(ours.check(&other).is_err());
     }
 
     #[test]
-    fn proofs_are_for_one_role_one_pair_and_one_secret() {
-        let (one, two) = (Greeting::new(1), Greeting::new(2));
-        let secret = Secret::new("a secret of the tests").unwrap();
-        let proof = secret.prove(b"calls", &one, &two).unwrap();
-        assert!(secret.check(b"calls", &one, &two, &proof).is_ok());
-        assert!(secret.check(b"answers", &one, &two, &proof).is_err());
-        assert!(secret.check(b"calls", &two, &one, &proof).is_err());
-        assert!(secret.check(b"calls", &one, &Greeting::new(2), &proof).is_err());
-        assert!(Secret::new("another secret of them").unwrap().check(b"calls", &one, &two, &proof).is_err());
+    fn release_0_1_0_is_a_peer_until_the_table_version_is_raised() {
+        let versions = TableVersions::default();
+        let old = Greeting { entry_formats: (2, 2), ..greeting(3) };
+        assert!(Greeting::new(1, versions.written_format()).check(&old).is_ok());
+        versions.set(2);
+        let raised = Greeting::new(1, versions.written_format());
+        assert_eq!(raised.entry_formats, (3, 3));
+        let refusal = raised.check(&old).unwrap_err().to_string();
+        assert!(refusal.contains("node 3 is too old") && refusal.contains("upgrade node 3"), "{refusal}");
+    }
+
+    /// As `tests/golden/0.1.0/messages.txt` has them.
+    #[test]
+    fn greetings_stay_what_release_0_1_0_sends() {
+        let released = crate::engine::peer::golden::released();
+        let greeting = Greeting { versions: (1, 1), nonce: [7; 32], ..greeting(2) };
+        let greeting = Greeting { entry_formats: (2, greeting.entry_formats.1), ..greeting };
+        let purpose = Purpose { proof: [9; 32], lane: Lane::Append };
+        let written = [
+            ("greeting", postcard::to_stdvec(&greeting)),
+            ("greeted", postcard::to_stdvec(&(&greeting, [8_u8; 32]))),
+            ("purpose", postcard::to_stdvec(&purpose)),
+            ("welcome", postcard::to_stdvec(&Verdict::Welcome)),
+            ("turned_away", postcard::to_stdvec(&Verdict::No("no".into()))),
+        ];
+        for (name, written) in written {
+            assert_eq!(written.unwrap(), released[name], "{name}");
+        }
+        let came: Greeting = postcard::from_bytes(&released["greeting"]).unwrap();
+        assert!(Greeting::new(1, TableVersions::default().written_format()).check(&came).is_ok());
+        let (came, _): (Greeting, Proof) = postcard::from_bytes(&released["greeted"]).unwrap();
+        assert_eq!((came.node, came.entry_formats), (2, (2, 2)));
+        assert_eq!(postcard::from_bytes::<Purpose>(&released["purpose"]).unwrap().lane, Lane::Append);
+        assert!(matches!(postcard::from_bytes(&released["welcome"]), Ok(Verdict::Welcome)));
+        assert!(
+            matches!(postcard::from_bytes(&released["turned_away"]), Ok(Verdict::No(why)) if why == "no")
+        );
+    }
+
+    #[test]
+    fn proofs_are_for_one_role_one_pair_one_purpose_and_one_secret() {
+        let (one, two) = (greeting(1), greeting(2));
+        let (secret, other) =
+            (Secret::new("a secret of the tests").unwrap(), Secret::new("another secret of them").unwrap());
+        for version in [1, 2] {
+            let of = |secret, caller, called| Proofs { secret, version, caller, called };
+            let proofs = of(&secret, &one, &two);
+            let calls = proofs.calls(Lane::Ask);
+            let proof = proofs.prove(&calls).unwrap();
+            assert!(proofs.check(&calls, &proof).is_ok());
+            assert!(proofs.check(b"answers", &proof).is_err());
+            assert_eq!(proofs.check(&proofs.calls(Lane::Append), &proof).is_ok(), version == 1);
+            assert!(of(&secret, &two, &one).check(&calls, &proof).is_err());
+            let again = greeting(2);
+            assert!(of(&secret, &one, &again).check(&calls, &proof).is_err());
+            assert!(of(&other, &one, &two).check(&calls, &proof).is_err());
+            assert!(Proofs { version: 3 - version, ..proofs }.check(&calls, &proof).is_err());
+        }
+    }
+
+    fn door(node: NodeId) -> Door {
+        Door::new(node, Secret::new("a secret of the tests").unwrap(), None, Default::default())
+    }
+
+    /// Two ends of a connection.
+    fn streams() -> (Stream, Stream) {
+        let (one, two) = tokio::io::duplex(1 << 16);
+        (Box::new(one), Box::new(two))
+    }
+
+    #[tokio::test]
+    async fn two_new_nodes_know_each_other_by_version_2() {
+        let (mut one, mut two) = streams();
+        let (caller, called) = (door(1), door(2));
+        let (call, answer) = tokio::join!(call(&mut one, &caller, Lane::Append), answer(&mut two, &called));
+        assert_eq!((call.unwrap(), answer.unwrap()), ((2, 2), (1, Lane::Append, 2)));
+    }
+
+    /// The caller of 0.1.0, word by word.
+    async fn call_of_version_1(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<NodeId> {
+        let ours = Greeting { versions: (1, 1), ..greeting(node) };
+        send(stream, &ours).await?;
+        let (theirs, proof): (Greeting, Proof) = receive(stream, GREETING_MAX).await?;
+        let proofs = Proofs { secret, version: 1, caller: &ours, called: &theirs };
+        proofs.check(b"answers", &proof)?;
+        send(stream, &Purpose { proof: proofs.prove(b"calls")?, lane: Lane::Ask }).await?;
+        match receive(stream, GREETING_MAX).await? {
+            Verdict::Welcome => Ok(theirs.node),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_old_node_is_answered_only_if_it_is_known_to_be_one() {
+        let (old, new) = (door(1), door(2));
+        let (mut one, mut two) = streams();
+        let answered = async {
+            let answered = answer(&mut two, &new).await;
+            drop(two);
+            answered
+        };
+        let (called, answered) = tokio::join!(call_of_version_1(&mut one, &old.secret, 1), answered);
+        assert_eq!(called.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "not a byte for a stranger");
+        assert!(answered.unwrap_err().to_string().contains("not known to be that old"));
+        new.note_version(1, 1);
+        let (mut one, mut two) = streams();
+        let (called, answered) =
+            tokio::join!(call_of_version_1(&mut one, &old.secret, 1), answer(&mut two, &new));
+        assert_eq!((called.unwrap(), answered.unwrap()), (2, (1, Lane::Ask, 1)));
+        // Once it has been upgraded, nobody can pose as its old self.
+        new.note_version(1, 2);
+        assert!(!new.answers_version_1(1).await);
+    }
+
+    /// The called end of 0.1.0, word by word.
+    async fn answer_of_version_1(stream: &mut Stream, secret: &Secret, node: NodeId) -> io::Result<NodeId> {
+        let theirs: Greeting = receive(stream, GREETING_MAX).await?;
+        let ours = Greeting { versions: (1, 1), ..greeting(node) };
+        let proofs = Proofs { secret, version: 1, caller: &theirs, called: &ours };
+        send(stream, &(&ours, proofs.prove(b"answers")?)).await?;
+        let purpose: Purpose = receive(stream, GREETING_MAX).await?;
+        proofs.check(b"calls", &purpose.proof)?;
+        send(stream, &Verdict::Welcome).await?;
+        Ok(theirs.node)
+    }
+
+    #[tokio::test]
+    async fn a_new_node_calls_an_old_one_and_proves_nothing_to_one_that_only_says_so() {
+        let caller = door(1);
+        let secret = &caller.secret;
+        let (mut one, mut two) = streams();
+        let (called, answered) =
+            tokio::join!(call(&mut one, &caller, Lane::Ask), answer_of_version_1(&mut two, secret, 2));
+        assert_eq!((called.unwrap(), answered.unwrap()), ((2, 1), 1));
+        let stranger = Secret::new("a guess of a stranger").unwrap();
+        let (mut one, mut two) = streams();
+        let called = async {
+            let called = call(&mut one, &caller, Lane::Ask).await;
+            drop(one);
+            called
+        };
+        let (called, answered) = tokio::join!(called, answer_of_version_1(&mut two, &stranger, 2));
+        assert_eq!(called.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(answered.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "the caller proved itself");
     }
 }

@@ -6,15 +6,25 @@
 //!
 //! - `wire.rs`       frames on a stream
 //! - `handshake.rs`  who are you, do we speak the same version, do we share a secret
+//! - `secret.rs`     what all nodes know
+//! - `lobby.rs`      where callers wait who have proved nothing yet
+//! - `old_nodes.rs`  which nodes are of version 0.1.0 still
 //! - `connect.rs`    makes a connection for one purpose (its [`Lane`])
+//! - `pace.rs`       how often a peer that does not answer is called
 //! - `link.rs`       questions and answers over one connection, many at a time
 //! - `replicate.rs`  openraft's network: entries, votes and snapshots to a peer
 //! - `serve.rs`      the other end of all of these
 
 mod connect;
+#[cfg(test)]
+mod golden;
 mod handshake;
 mod link;
+mod lobby;
+mod old_nodes;
+mod pace;
 mod replicate;
+mod secret;
 mod serve;
 #[cfg(feature = "sim")]
 pub(in crate::engine) mod simulated;
@@ -35,10 +45,11 @@ use super::types::{NodeId, TypeConfig};
 use crate::engine::membership::Change;
 
 pub(super) use self::connect::Door;
-pub use self::connect::{PeerTls, Secret};
+pub use self::connect::PeerTls;
 use self::link::Link;
 #[cfg(not(feature = "sim"))]
 pub(super) use self::replicate::PeerNetwork;
+pub use self::secret::Secret;
 pub(super) use self::serve::PeerServer;
 #[cfg(feature = "sim")]
 pub(super) use self::simulated::PeerNetwork;
@@ -125,10 +136,19 @@ pub(super) enum PeerError {
     NoMember(NodeId),
     #[error("can't reach {address}: {why}")]
     Unreachable { address: String, why: String },
+    #[error("the connection to {0} was lost")]
+    Lost(String),
     #[error("{0} did not answer in time")]
     TooSlow(String),
     #[error("{0} gave an answer to another question")]
     Confused(String),
+}
+
+impl PeerError {
+    /// Whether the question may have reached the peer.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        !matches!(self, Self::NoMember(_) | Self::Unreachable { .. })
+    }
 }
 
 impl Answer {
@@ -155,10 +175,6 @@ impl Peers {
         Self { door, links: Mutex::default(), asked: Mutex::default() }
     }
 
-    pub(super) fn door(&self) -> &Arc<Door> {
-        &self.door
-    }
-
     /// A peer asked for something on behalf of a client.
     fn note_asked(&self) {
         *self.asked.lock() = Some(Instant::now());
@@ -179,10 +195,19 @@ impl Peers {
         match links.get(&id) {
             Some(link) if link.address() == address => link.clone(),
             _ => {
+                self.door.know(id, address);
                 let link = Arc::new(Link::new(self.door.clone(), Some(id), address));
                 links.insert(id, link.clone());
                 link
             }
+        }
+    }
+
+    /// A member has called: it can be called as well, as far as anybody can tell.
+    fn called_by(&self, id: NodeId) {
+        let link = self.links.lock().get(&id).cloned();
+        if let Some(link) = link {
+            link.pace().is_there();
         }
     }
 

@@ -1,8 +1,8 @@
 //! openraft's network: entries, votes and snapshots to one peer.
 //!
 //! In:    openraft's messages. Out: the peer's answers.
-//! Never: waits for a peer that shows no sign of life; entries travel one behind the other without waiting for the
-//!        answer to each.
+//! Never: waits for a peer that shows no sign of life, or calls it without a pause; entries travel one behind the other
+//!        without waiting for the answer to each. A vote has a connection of its own.
 
 use std::future::Future;
 use std::io;
@@ -51,7 +51,6 @@ pub(in crate::engine) struct PeerNetwork(pub(in crate::engine) Arc<Peers>);
 pub(in crate::engine) struct ToPeer {
     peers: Arc<Peers>,
     link: Arc<Link>,
-    node: NodeId,
     address: String,
     /// The connection for entries, while it is clean: every request on it has its answer.
     lane: Arc<Mutex<Option<Stream>>>,
@@ -62,7 +61,7 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetwork {
 
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> ToPeer {
         let link = self.0.link(target, &node.addr);
-        ToPeer { peers: self.0.clone(), link, node: target, address: node.addr.clone(), lane: Arc::default() }
+        ToPeer { peers: self.0.clone(), link, address: node.addr.clone(), lane: Arc::default() }
     }
 }
 
@@ -81,20 +80,10 @@ impl ToPeer {
     }
 
     async fn vote_by(&self, ask: Ask, time: Duration) -> RpcResult<VoteResponse<TypeConfig>> {
-        match self.ask(&ask, time).await? {
+        let asked = self.link.ask_apart(&ask, time).await;
+        match asked.map_err(|error| RPCError::Unreachable(unreachable(&error)))? {
             Answer::Vote(response) => Ok(response),
             _ => self.confused(),
-        }
-    }
-
-    async fn take_lane(&mut self) -> RpcResult<Stream> {
-        let clean = self.lane.lock().take();
-        match clean {
-            Some(lane) => Ok(lane),
-            None => {
-                let called = self.peers.door().call(&self.address, Some(self.node), Lane::Append).await;
-                called.map_err(|error| RPCError::Unreachable(unreachable(&error)))
-            }
         }
     }
 
@@ -103,7 +92,7 @@ impl ToPeer {
         vote: Vote,
         snapshot: Snapshot,
     ) -> io::Result<SnapshotResponse<TypeConfig>> {
-        let mut stream = self.peers.door().call(&self.address, Some(self.node), Lane::Snapshot).await?;
+        let mut stream = self.link.call_for(Lane::Snapshot).await?;
         let path = snapshot.snapshot.path;
         #[cfg(not(feature = "sim"))]
         let file = outside::blocking(move || outside::fs::open_whole(&path)).await??;
@@ -153,13 +142,13 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
         S: Items<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
-            let lane = self.take_lane().await?;
             // A peer that is there answers well within the time after which it would look for another leader.
             let patience = option.hard_ttl() * 4;
             let (answers, answered) = mpsc::channel(PIPELINE);
             let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
+            let to = Destination { link: self.link.clone(), home: self.lane.clone(), patience };
             // With it goes the connection.
-            let flow = tokio::spawn(flow(lane, requests, answers, patience, self.lane.clone()));
+            let flow = tokio::spawn(to.flow(requests, answers));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {
                 let answer = answered.recv().await?;
                 Some((answer, (answered, flow)))
@@ -245,23 +234,58 @@ where
     }
 }
 
-/// Requests out, answers in, each behind the other. At the end of the requests a clean connection goes `home`.
+/// Where requests go.
+struct Destination {
+    link: Arc<Link>,
+    /// Where a clean connection is kept.
+    home: Arc<Mutex<Option<Stream>>>,
+    /// How long an answer may take.
+    patience: Duration,
+}
+
+impl Destination {
+    /// Requests out, answers in. The peer is called when there is something to send, and not before: openraft pauses
+    /// between requests to a peer that can't be reached, and takes the answer to none as "try again".
+    async fn flow<S>(self, mut requests: Requests<S>, answers: mpsc::Sender<Appended>)
+    where
+        S: Items<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
+    {
+        let Some(first) = requests.next().await else { return };
+        let clean = self.home.lock().take();
+        let lane = match clean {
+            Some(lane) => Ok(lane),
+            None => self.link.call_for(Lane::Append).await,
+        };
+        let flowed = match lane {
+            Ok(lane) => flow(lane, first, requests, &answers, &self).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = flowed {
+            answers.send(Err(RPCError::Unreachable(unreachable(&error)))).await.ok();
+        }
+    }
+}
+
+/// Requests out, answers in, each behind the other. At the end of the requests a clean connection goes home.
 async fn flow<S>(
     lane: Stream,
+    first: AppendEntriesRequest<TypeConfig>,
     mut requests: Requests<S>,
-    answers: mpsc::Sender<Appended>,
-    patience: Duration,
-    home: Arc<Mutex<Option<Stream>>>,
-) where
+    answers: &mpsc::Sender<Appended>,
+    to: &Destination,
+) -> io::Result<()>
+where
     S: Items<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
 {
     let (mut reader, mut writer) = tokio::io::split(lane);
     let (sent, received, moved) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
     let write = async {
-        while let Some(request) = requests.next().await {
+        let mut next = Some(first);
+        while let Some(request) = next {
             sent.fetch_add(1, Ordering::AcqRel);
             writer.write_all(&frame_of(|head| append_after(head, &request))?).await?;
             writer.flush().await?;
+            next = requests.next().await;
         }
         while received.load(Ordering::Acquire) < sent.load(Ordering::Acquire) {
             moved.notified().await;
@@ -285,24 +309,17 @@ async fn flow<S>(
         loop {
             let before = received.load(Ordering::Acquire);
             let owed = sent.load(Ordering::Acquire) > before;
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(to.patience).await;
             if owed && received.load(Ordering::Acquire) == before {
                 return io::Error::from(io::ErrorKind::TimedOut);
             }
         }
     };
-    let failed = tokio::select! {
-        written = write => match written {
-            Ok(()) => {
-                *home.lock() = Some(reader.unsplit(writer));
-                return;
-            }
-            Err(error) => Some(error),
-        },
-        read = read => read.err(),
-        error = watch => Some(error),
-    };
-    if let Some(error) = failed {
-        answers.send(Err(RPCError::Unreachable(unreachable(&error)))).await.ok();
+    tokio::select! {
+        written = write => written?,
+        read = read => return read,
+        error = watch => return Err(error),
     }
+    *to.home.lock() = Some(reader.unsplit(writer));
+    Ok(())
 }

@@ -1,21 +1,23 @@
 //! The other end: what peers ask of this node.
 //!
 //! In:    connections on the peer port. Out: openraft's and the engine's answers.
-//! Never: lets a stranger past the handshake, or many of them wait there; and while this node has not been let into its
+//! Never: lets a stranger past the handshake, or strangers keep a node waiting (`lobby.rs`); and while this node has not been let into its
 //!        cluster (again), never votes or takes entries: it does not remember what it promised before.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::wire::{FRAME_MAX, Stream, frame, receive, receive_bytes, send};
-use super::{Answer, Ask, Door, Lane};
+use super::{Answer, Ask, Door, Lane, lobby};
 use crate::engine::Engine;
 use crate::engine::encoding::append_from;
 use crate::engine::membership::ChangeError;
@@ -23,8 +25,8 @@ use crate::engine::snapshot_file::{self, SnapshotFile};
 use crate::engine::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
 use crate::outside::{self, fs};
 
-/// Callers at the door at once: a stranger who keeps quiet there costs a place for two seconds.
-const AT_THE_DOOR_MAX: usize = 64;
+/// How often the log tells of callers that were turned away.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Connections of peers at once. Each peer needs five.
 const CONNECTIONS_MAX: usize = 256;
 /// Questions of one peer that are being answered at once.
@@ -36,20 +38,33 @@ pub(in crate::engine) struct PeerServer {
     pub(in crate::engine) door: Arc<Door>,
 }
 
+/// Callers that were turned away: a stranger decides how many, and not how long the log gets.
+#[derive(Default)]
+struct TurnedAway(Mutex<(Option<Instant>, u64)>);
+
+impl TurnedAway {
+    fn count(&self, caller: SocketAddr, error: &io::Error) {
+        let mut seen = self.0.lock();
+        seen.1 += 1;
+        if seen.0.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
+            let count = std::mem::take(&mut seen.1);
+            seen.0 = Some(Instant::now());
+            tracing::warn!(%caller, %error, count, "callers on the peer port were turned away; this was the last");
+        }
+    }
+}
+
 impl PeerServer {
     pub(in crate::engine) async fn run(self: Arc<Self>, listener: TcpListener) {
-        let (door, places) =
-            (Arc::new(Semaphore::new(AT_THE_DOOR_MAX)), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let turned_away = Arc::new(TurnedAway::default());
         loop {
-            let Ok(at_the_door) = door.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((tcp, _)) => {
-                    let (server, places) = (self.clone(), places.clone());
+                Ok((tcp, caller)) => {
+                    let (server, places, turned_away) = (self.clone(), places.clone(), turned_away.clone());
+                    let lobby = self.door.lobby.enter(caller.ip());
                     tokio::spawn(async move {
-                        let caller = tcp.peer_addr().ok();
-                        let let_in = server.door.answer(tcp).await;
-                        drop(at_the_door);
-                        match let_in {
+                        match server.let_in(tcp, lobby).await {
                             Ok((stream, node, lane)) => {
                                 let Ok(_place) = places.try_acquire() else {
                                     tracing::warn!(node, "too many connections of peers");
@@ -57,9 +72,7 @@ impl PeerServer {
                                 };
                                 server.serve(stream, node, lane).await;
                             }
-                            Err(error) => {
-                                tracing::warn!(?caller, %error, "a caller on the peer port was turned away");
-                            }
+                            Err(error) => turned_away.count(caller, &error),
                         }
                     });
                 }
@@ -71,7 +84,19 @@ impl PeerServer {
         }
     }
 
+    /// The handshake, unless the caller's place in the lobby goes to a newer one first.
+    async fn let_in(&self, tcp: TcpStream, mut place: lobby::Place) -> io::Result<(Stream, NodeId, Lane)> {
+        let known = tokio::select! {
+            biased;
+            known = self.door.answer(tcp) => known?,
+            () = place.thrown_out() => return Err(io::Error::other("it had to make room for a newer caller")),
+        };
+        place.is_node();
+        Ok(known)
+    }
+
     async fn serve(self: Arc<Self>, stream: Stream, node: NodeId, lane: Lane) {
+        self.engine.peers.called_by(node);
         let ended = match lane {
             Lane::Ask => self.answer(stream).await,
             Lane::Append => self.append(stream, node).await,

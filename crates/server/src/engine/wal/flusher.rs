@@ -212,8 +212,11 @@ impl Flusher {
         if self.records > 0 {
             frame::seal(&mut self.frame, self.active.marker, self.sequence, self.records);
             let started = Instant::now();
+            *self.shared.writing.lock() = Some(started);
             let written = self.active.file.write_all_at(&self.frame, self.tail);
-            written.and_then(|()| self.sync()).map_err(|error| self.fail(&error))?;
+            let written = written.and_then(|()| self.sync());
+            *self.shared.writing.lock() = None;
+            written.map_err(|error| self.fail(&error))?;
             let took = started.elapsed();
             self.shared.slow.store(took >= SLOW_SYNC, Ordering::Relaxed);
             if let Some(observe) = &self.shared.options.observe {
@@ -303,6 +306,7 @@ mod tests {
             options: WalOptions::default(),
             queue: Queue::default(),
             flush_in_caller: AtomicBool::new(false),
+            writing: parking_lot::Mutex::default(),
             slow: AtomicBool::new(false),
             keeper: Keeper::new(&std::env::temp_dir(), 4096, None, 2),
             log: RwLock::new(Log { state: LogState::default(), files: BTreeMap::new() }),

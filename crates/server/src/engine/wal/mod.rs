@@ -47,7 +47,7 @@ use queue::{Failure, Pending, Queue};
 use reader::Log;
 use recover::Found;
 
-use crate::outside::fs;
+use crate::outside::{Instant, fs};
 
 /// A sync that takes as long as this costs more than waking two threads.
 const SLOW_SYNC: Duration = Duration::from_millis(2);
@@ -137,6 +137,8 @@ struct Shared {
     flush_in_caller: AtomicBool,
     /// Whether the disk took [`SLOW_SYNC`] or longer the last time.
     slow: AtomicBool,
+    /// Since when the disk has been at work on the frame that is being written.
+    writing: Mutex<Option<Instant>>,
     keeper: Keeper,
     log: RwLock<Log>,
     /// Payload bytes of the live entries.
@@ -233,6 +235,11 @@ impl Wal {
         self.inner.shared.live_bytes.load(Ordering::Relaxed)
     }
 
+    /// For how long the disk has been at work on one frame, if it is.
+    pub fn writing_for(&self) -> Option<Duration> {
+        self.inner.shared.writing.lock().map(|since| since.elapsed())
+    }
+
     /// Whether there is room for client commands.
     pub fn room(&self) -> Room {
         let shared = &self.inner.shared;
@@ -310,6 +317,7 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
     let files = segments.into_iter().map(|segment| (segment.number, segment.file)).collect();
     let shared = Arc::new(Shared {
         flush_in_caller: AtomicBool::new(options.flush_in_caller),
+        writing: Mutex::default(),
         slow: AtomicBool::new(false),
         options,
         queue: Queue::default(),

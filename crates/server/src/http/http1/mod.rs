@@ -10,6 +10,7 @@
 //! What is hard to read is read by others: heads by `httparse`, targets by `http`.
 
 mod head;
+mod input;
 mod render;
 mod rest;
 
@@ -18,7 +19,6 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
 use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
+use self::input::Input;
 use self::render::Ending;
 use self::rest::{Rest, Step};
 use super::Response;
@@ -47,7 +48,7 @@ const ONE_PIECE_MAX: usize = 64 << 10;
 /// A client's connection.
 pub(super) struct Http1<S> {
     stream: S,
-    input: BytesMut,
+    input: Input,
     output: Vec<u8>,
     /// Bytes of a body that nobody read, before the next request.
     skip: u64,
@@ -78,7 +79,7 @@ struct Form {
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     /// A fresh connection.
     pub(super) fn new(stream: S, unasked: Option<Response>) -> Self {
-        Self { stream, input: BytesMut::new(), output: Vec::new(), skip: 0, unasked }
+        Self { stream, input: Input::default(), output: Vec::new(), skip: 0, unasked }
     }
 
     /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
@@ -334,7 +335,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         if !self.input.try_reclaim(ROOM) && self.input.capacity() - self.input.len() < ROOM_MIN {
             self.input.reserve(ROOM);
         }
-        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+        pin!(self.stream.read_buf(&mut *self.input)).poll(cx)
     }
 }
 

@@ -324,6 +324,16 @@ pub fn wall_us() -> u64 {
     86_400_000_000 + now_us() + super::world().wall_ahead_us(current_node())
 }
 
+/// Simulated nodes share one process: none knows what it takes.
+pub fn resident_bytes() -> Option<u64> {
+    None
+}
+
+/// Simulated nodes have all the memory they want.
+pub fn memory_bytes() -> Option<u64> {
+    None
+}
+
 /// An instant of one node's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(u64);

@@ -1,0 +1,55 @@
+//! The table version: which commands and rules hold, the same on every node because it is part of the table.
+//!
+//! In:    [`Command::Upgrade`](crate::Command::Upgrade), which the leader proposes once every member can read it.
+//! Out:   the version that `apply.rs` asks before it follows a newer rule, and that a snapshot has as its format.
+//! Never: depends on the build, the memory or the flags of a node. Two builds that know a version do the same under it.
+//!
+//! | version | what it adds |
+//! |---|---|
+//! | 1 | everything in release 0.1.0 |
+//! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse` |
+
+use super::Table;
+use crate::outcome::Outcome;
+
+/// The version of every table that was never upgraded: what release 0.1.0 reads and writes.
+pub const FIRST_TABLE_VERSION: u32 = 1;
+
+/// The newest version that this build knows. It reads this one and every older one.
+pub const NEWEST_TABLE_VERSION: u32 = 2;
+
+/// A table's version. A new table has the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(u32);
+
+impl Default for Version {
+    fn default() -> Self {
+        Self(FIRST_TABLE_VERSION)
+    }
+}
+
+impl Version {
+    /// The version with this number, if this build knows it.
+    pub(super) fn known(number: u32) -> Option<Self> {
+        (FIRST_TABLE_VERSION..=NEWEST_TABLE_VERSION).contains(&number).then_some(Self(number))
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl Table {
+    /// Which commands and rules hold.
+    pub fn version(&self) -> u32 {
+        self.version.number()
+    }
+
+    /// The version never goes back. Whoever reads entries refuses those of a version that this build does not know.
+    pub(super) fn upgrade(&mut self, version: u32) -> Outcome {
+        if version > self.version.number() {
+            self.version = Version::known(version).expect("no entry of an unknown table version is applied");
+        }
+        Outcome::Done
+    }
+}

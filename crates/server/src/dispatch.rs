@@ -1,0 +1,281 @@
+//! From a route to the dialect or page that answers it.
+//!
+//! In:    a request. Out: its answer.
+//! Never: looks into bodies or tables, and lets nobody pass whom the route's right does not admit: that is checked here,
+//!        once, before any body is read. Dialects check what only the body or the table shows.
+//!
+//! 1. [`Route::of`]          what is asked
+//! 2. `access.recognise`     who asks
+//! 3. [`admit`]              whether the caller may
+//! 4. `engine.barrier`       for calls that read: the table is new enough
+//! 5. [`call`]               the dialect
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::header::{HOST, HeaderValue};
+use hyper::{StatusCode, Version};
+
+use crate::access::rules::Verb;
+use crate::access::{Caller, Recognised};
+use crate::dashboard;
+use crate::dialect::{claims, dss, leases, locks};
+use crate::http::basic::AdminAccess;
+use crate::http::body::RequestBody;
+use crate::http::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
+use crate::http::request::{Connection, Request, drain};
+use crate::http::server::App;
+use crate::http::{Response, cluster, limits};
+use crate::observe::{events, health};
+use crate::route::{Dialect, Freshness, Misrouted, Right, Route, Thread};
+
+/// An answer on its way. It has the size of what it does: hyper keeps one a connection, and neither a request that stands
+/// open for hours nor one of a hundred thousand a second must take the room of the largest one.
+pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// An answer that needs nothing more.
+pub fn at_once(response: Response) -> Answer {
+    Box::pin(std::future::ready(response))
+}
+
+/// Answers a request that asks for `route`.
+pub fn answer(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request,
+    route: Result<Route, Misrouted>,
+) -> Answer {
+    // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
+    let hosts = request.headers().get_all(HOST).count();
+    if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
+        let refusal =
+            closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
+        return at_once(refusal);
+    }
+    if route.as_ref().is_ok_and(|route| route.right() == Right::Open) {
+        return known(app, connection, request, route, Caller::ANYONE);
+    }
+    match app.guards.access.recognise(&connection, request.headers()) {
+        Ok(Recognised::Known(caller)) => known(app, connection, request, route, caller),
+        Ok(Recognised::Unknown(pending)) => Box::pin(async move {
+            let caller = app.guards.access.resolve(*pending).await;
+            known(app, connection, request, route, caller).await
+        }),
+        Err(refusal) => refused(app, request, Dialect::Other, refusal),
+    }
+}
+
+/// The same, once it is known who asks.
+fn known(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request,
+    route: Result<Route, Misrouted>,
+    caller: Caller,
+) -> Answer {
+    let route = match route {
+        Ok(route) => route,
+        Err(misrouted) => {
+            let (dialect, refusal) = (misrouted.dialect(), misrouted_problem(&misrouted, &request));
+            return refused(app, request, dialect, refusal);
+        }
+    };
+    match admit(&app, &route, &caller) {
+        Ok(()) if route.freshness() == Freshness::AsItIs => dispatch(app, connection, request, route, caller),
+        Ok(()) => fresh(app, connection, request, route, caller),
+        Err(refusal) => refused(app, request, route.dialect(), refusal),
+    }
+}
+
+/// A refusal in the words of its dialect. A small body is read first: a client that still sends may miss the answer.
+fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal: Response) -> Answer {
+    let refusal = if dialect == Dialect::Leases { leases::refusal(refusal) } else { refusal };
+    match request.body() {
+        RequestBody::Whole(_) => at_once(refusal),
+        _ => Box::pin(async move {
+            drain(&app, request.into_body()).await;
+            refusal
+        }),
+    }
+}
+
+fn misrouted_problem(misrouted: &Misrouted, request: &Request) -> Response {
+    match misrouted {
+        Misrouted::NotFound(_, detail) => not_found(detail),
+        Misrouted::Method(_, allow) => method_not_allowed(allow),
+        Misrouted::Lease(mistake) => leases::mistaken_path(mistake, request),
+        Misrouted::UnknownType(kind) => dss::unknown_type(kind),
+    }
+}
+
+/// Whether the caller may make this call at all. What was refused is in the audit.
+fn admit(app: &App, route: &Route, caller: &Caller) -> Result<(), Response> {
+    if !caller.is_checked() {
+        let closed = route.right() == Right::Members && app.config.admin != AdminAccess::Open;
+        return if closed { Err(members_closed()) } else { Ok(()) };
+    }
+    match route.right() {
+        Right::Open | Right::Locks => Ok(()),
+        Right::On(verbs, resource) => caller.require_one_of(verbs, resource),
+        Right::Below(verbs, prefix) => caller.require_below(verbs, &prefix),
+        Right::Own(verbs, resource) => caller.require_any(verbs, resource),
+        Right::Service | Right::Members => caller.require(Verb::Admin, "*"),
+    }
+}
+
+/// Users of `--admin-userpass-file` administrate locks, not the cluster.
+fn members_closed() -> Response {
+    let detail = "changing the cluster or its limits and taking backups needs the right 'admin' of access control on this node: give \
+                  an [access] part in the configuration file (see docs/security.md), or start the node with \
+                  --admin-userpass-file yes to open administration to everybody";
+    problem(StatusCode::FORBIDDEN, "administration-off", detail)
+}
+
+/// Has the node's table new enough first; or, for a read that may be stale, says how old it may be.
+fn fresh(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    mut request: Request,
+    route: Route,
+    caller: Caller,
+) -> Answer {
+    let stale = route.is_read() && take_stale(&mut request);
+    if app.engine.is_alone() {
+        return dispatch(app, connection, request, route, caller);
+    }
+    Box::pin(async move {
+        if stale {
+            // Found before the table is looked at, and shown with what has passed since: an upper bound.
+            let freshness = app.engine.freshness();
+            let mut response = dispatch(app, connection, request, route, caller).await;
+            if let Ok(staleness) = HeaderValue::from_str(&freshness.to_string()) {
+                response.headers_mut().insert("leasehold-staleness", staleness);
+            }
+            return response;
+        }
+        match app.engine.barrier().await {
+            Ok(()) => dispatch(app, connection, request, route, caller).await,
+            Err(error) => engine_problem(&error),
+        }
+    })
+}
+
+/// Takes `stale=true` out of the query, so that dialects need not know of it.
+fn take_stale(request: &mut Request) -> bool {
+    let uri = request.uri();
+    let Some(query) = uri.query().filter(|query| query.split('&').any(|pair| pair == "stale=true")) else {
+        return false;
+    };
+    let rest: Vec<&str> = query.split('&').filter(|pair| *pair != "stale=true").collect();
+    let target = match rest.is_empty() {
+        true => uri.path().to_string(),
+        false => format!("{}?{}", uri.path(), rest.join("&")),
+    };
+    match target.parse() {
+        Ok(target) => *request.uri_mut() = target,
+        Err(_) => return false,
+    }
+    true
+}
+
+/// Has the answer made on the thread that the route names. A body that comes in pieces is read where it comes in.
+fn dispatch(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request,
+    route: Route,
+    caller: Caller,
+) -> Answer {
+    let elsewhere = route.thread() == Thread::Pool && matches!(request.body(), RequestBody::Whole(_));
+    let pool = elsewhere.then(|| app.aside.clone());
+    let answer = call(app, connection, request, route, caller);
+    match pool {
+        Some(pool) => pool.make(answer),
+        None => answer,
+    }
+}
+
+fn call(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request,
+    route: Route,
+    caller: Caller,
+) -> Answer {
+    match route {
+        Route::MakeClaim => claims::make(app, &connection, request, caller),
+        Route::GetClaim(id) => claims::get(app, &connection, &request, id, caller),
+        Route::PatchClaim(id) => claims::update(app, &connection, request, id, false, caller),
+        Route::PutClaim(id) => claims::update(app, &connection, request, id, true, caller),
+        // Tens of thousands of these may stand open for hours.
+        Route::MakeLock(resource) | Route::MakeActiveLock(resource) => Box::pin(async move {
+            let made = locks::make(&app, &connection, request, resource, &caller).await;
+            made.unwrap_or_else(|refusal| refusal)
+        }),
+        route => Box::pin(call_rarer(app, connection, request, route, caller)),
+    }
+}
+
+/// Calls that are rarer, or short.
+async fn call_rarer(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    request: Request,
+    route: Route,
+    caller: Caller,
+) -> Response {
+    let (app, connection, caller) = (&app, &*connection, &caller);
+    let answer = match route {
+        Route::MakeClaim
+        | Route::GetClaim(_)
+        | Route::PatchClaim(_)
+        | Route::PutClaim(_)
+        | Route::MakeLock(_)
+        | Route::MakeActiveLock(_) => unreachable!("`call` answers these itself"),
+        Route::ListClaims => claims::list(app, connection, &request, caller).await,
+        Route::RenewMany => claims::renew_many(app, request, caller).await,
+        Route::GetLock(resource, uid) => locks::get(app, &resource, uid, caller).await,
+        Route::DeleteLock(resource, uid) => {
+            Box::pin(locks::delete(app, connection, request.headers(), &resource, uid, caller)).await
+        }
+        Route::LockedResources => Box::pin(locks::admin::list(app, connection, &request, caller)).await,
+        Route::UnlockAll => Box::pin(locks::admin::unlock_all(app, connection, &request, caller)).await,
+        Route::LocksOf(name) => {
+            Box::pin(locks::admin::locks_of(app, connection, &request, name, caller)).await
+        }
+        Route::UnlockResource(name) => {
+            Box::pin(locks::admin::unlock_resource(app, connection, &request, name, caller)).await
+        }
+        Route::GetLease(resource) | Route::OtherOfLease(resource) => {
+            Ok(leases::read(app, connection, &request, resource, caller).await)
+        }
+        Route::MakeLease(resource) | Route::RenewLease(resource) | Route::EndLease(resource) => {
+            Ok(leases::change(app, connection, request, resource, caller).await)
+        }
+        Route::ListLeases(namespace) => Ok(leases::list(app, &request, &namespace, caller).await),
+        Route::OtherOfLeases(method) => Ok(leases::other_of_list(&method)),
+        Route::TypedLock(kind) => dss::lock(app, connection, request, kind, caller).await,
+        Route::TypedRefresh(kind) => dss::refresh(app, request, kind, caller).await,
+        Route::TypedUnlock(kind) => dss::unlock(app, connection, request, kind, caller).await,
+        Route::TypedStatus(kind) => dss::status(app, request, kind, caller).await,
+        Route::TypedList(kind) => dss::list(app, request, kind, caller).await,
+        Route::Resources => dashboard::resources(app, &request, caller).await,
+        Route::Resource(name) => dashboard::resource(app, connection, &request, &name).await,
+        Route::Overview => Ok(dashboard::overview(app)),
+        Route::Events => events::answer(app, connection, &request, caller),
+        Route::Metrics => Ok(health::metrics(app)),
+        Route::Cluster => Ok(Box::pin(cluster::status(app, &request)).await),
+        Route::AddNode => Box::pin(cluster::add(app, request, caller)).await,
+        Route::RemoveNode(id) => Box::pin(cluster::remove(app, id)).await,
+        Route::TransferLeadership => Box::pin(cluster::transfer(app, request, caller)).await,
+        Route::Limits => limits::show(app, &request).await,
+        Route::SetLimit => limits::set(app, request, caller).await,
+        Route::Backup => Box::pin(cluster::backup(app)).await,
+        Route::Live => Ok(health::live(&request)),
+        Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(health::ready(app, &request)),
+        Route::Version => Ok(health::version()),
+        Route::ApiDescription => Ok(dashboard::api_description()),
+        Route::Page(file) => Ok(dashboard::page(file, &request)),
+    };
+    answer.unwrap_or_else(|refusal| refusal)
+}
