@@ -30,13 +30,13 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// One more claim, which counts for so many bytes.
+    /// Adds a claim that counts for `bytes`.
     pub(super) fn add(&mut self, bytes: u64) {
         self.claims += 1;
         self.bytes += bytes;
     }
 
-    /// One claim less. Says whether none is left.
+    /// Takes a claim away. Says whether none is left.
     pub(super) fn is_empty_without(&mut self, bytes: u64) -> bool {
         self.claims -= 1;
         self.bytes -= bytes;
@@ -167,7 +167,7 @@ impl Table {
 
     // ---- refusals
 
-    /// Whether so many more bytes fit everywhere.
+    /// Checks that `more` bytes fit the budgets of the table, the namespace and the owner.
     pub(super) fn check_bytes(&self, resource: &str, owner: &str, more: u64) -> Result<(), Rejection> {
         if more == 0 || !self.budgets_hold() {
             return Ok(());
@@ -197,7 +197,7 @@ impl Table {
         more == 0 || !self.budgets_hold() || used.saturating_add(more) <= max
     }
 
-    /// Other data for a live claim: it counts for so many bytes from now on.
+    /// Moves the counts of a live claim whose data was replaced.
     pub(super) fn recount_live(&mut self, seq: u64, before: u64, after: u64) {
         if before == after {
             return;

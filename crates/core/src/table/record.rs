@@ -66,7 +66,7 @@ pub(super) struct RareBytes {
 }
 
 impl RareBytes {
-    /// What the claim counts for in its budgets, with names of so many bytes.
+    /// What the claim counts for in its budgets; `names` is the length of its resource's and its owner's name.
     pub(super) fn counted(self, names: usize) -> u64 {
         counted_bytes(names, self.data, self.reason, self.has_key)
     }

@@ -45,7 +45,7 @@ impl Table {
         self.version.number()
     }
 
-    /// The version never goes back. Whoever reads entries refuses those of a version that this build does not know.
+    /// The version never goes back. The engine refuses entries of a version that this build does not know.
     pub(super) fn upgrade(&mut self, version: u32) -> Outcome {
         if version > self.version.number() {
             self.version = Version::known(version).expect("no entry of an unknown table version is applied");

@@ -379,7 +379,7 @@ impl Model {
         Ok(())
     }
 
-    /// The same for bytes, each claim with so many beyond its names.
+    /// The same for bytes; each claim has `beyond_names` more than its names.
     fn byte_room(
         &self,
         resources: &[Arc<str>],
