@@ -43,8 +43,10 @@ fn run(server: &Server, document: &Value, mode: &str, known: &str) {
         .current_dir(dir.path())
         .args(["run", "openapi.json", "--url", &format!("http://{}", server.addr), "--checks", CHECKS])
         .args(["--phases", "fuzzing", "--mode", mode, "--max-examples", "6", "--workers", "2"])
-        // A stream has no end, and a change of the members waits for nodes that are not there: both have tests of their own.
+        // A stream has no end, a change of the members waits for nodes that are not there, and a budget of zero bytes would
+        // refuse all that follows: they have tests of their own.
         .args(["--exclude-path", "/v1/events", "--exclude-path-regex", "^/v1/cluster/"])
+        .args(["--exclude-operation-id", "setLimit"])
         .args(["--request-timeout", "30", "--no-color"])
         .args(["--seed", &common::seed().to_string()])
         .env("NO_PROXY", "*")

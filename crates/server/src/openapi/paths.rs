@@ -409,6 +409,11 @@ fn see() -> Calls {
                 .engine(),
         ),
         (
+            "/v1/limits",
+            "put",
+            change("setLimit", "Override a byte budget, or take an override back").json("Override").problem(400, "No override."),
+        ),
+        (
             "/v1/events",
             "get",
             new("events", "What happens, as server-sent events, each with an id to resume from")

@@ -232,6 +232,17 @@ fn see() -> Named {
                 }),
             ),
         ),
+        (
+            "Override",
+            closed(
+                &["scope"],
+                json!({
+                    "scope": { "type": "string", "enum": ["total", "finished", "owner", "namespace"] },
+                    "prefix": { "type": "string" },
+                    "bytes": { "type": ["integer", "null"], "minimum": 0 },
+                }),
+            ),
+        ),
         ("NewLeader", closed(&["id"], json!({ "id": { "type": "integer", "minimum": 1 } }))),
         ("Resources", whole(rows)),
         ("Resource", detail),
