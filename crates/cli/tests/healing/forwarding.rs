@@ -48,8 +48,8 @@ fn outrun(cluster: &Cluster, node: u64, applied: u64) {
 #[test]
 fn a_follower_answers_what_a_snapshot_covers_and_serves_on() {
     let _alone = alone();
-    // Slow heartbeats: the follower believes in its leader all the time.
-    let cluster = cluster(3, &["--heartbeat-ms", "3000", "--snapshot-log-mib", "1"]);
+    // Slow heartbeats: the follower believes in its leader all the time. One that does not gives up on what it forwarded.
+    let cluster = cluster(3, &["--heartbeat-ms", "10000", "--snapshot-log-mib", "1"]);
     let (leader, followers) = roles(&cluster);
     let follower = followers[0];
     cut_and_outrun(&cluster, leader, follower);
@@ -74,9 +74,6 @@ fn cut_and_outrun(cluster: &Cluster, leader: u64, follower: u64) {
             asked
         })
         .collect();
-    eventually("a node whose commands do not come through is not ready", || {
-        cluster.ask(follower, "GET", "/readyz", "").is_ok_and(|reply| reply.status == 503)
-    });
     outrun(cluster, leader, applied);
     // The leader keeps its log as long as it is about to send it to somebody: until its next calls have failed.
     let calls = cluster.network.calls(follower);
@@ -87,6 +84,26 @@ fn cut_and_outrun(cluster: &Cluster, leader: u64, follower: u64) {
         assert!([201, 503, 504].contains(&reply.status), "{reply:?}");
     }
     serves(cluster, follower, "after");
+}
+
+/// A follower whose commands get as far as its leader, and whose outcomes never come.
+#[test]
+fn a_node_whose_commands_do_not_come_through_is_not_ready() {
+    let _alone = alone();
+    let cluster = cluster(3, &["--heartbeat-ms", "10000"]);
+    let (leader, followers) = roles(&cluster);
+    let ready = || cluster.ask(followers[0], "GET", "/readyz?verbose", "").unwrap();
+    assert_eq!(ready().status, 200);
+    cluster.network.refuse(followers[0]);
+    let asked = in_background(cluster.addr(followers[0]), "POST", "/v1/claims/", &claim_body("stuck"));
+    eventually("the leader has what was forwarded", || count(&cluster, leader, "stuck", "active") == 1);
+    eventually("the node says that its commands do not get through", || {
+        let reply = ready();
+        reply.status == 503 && reply.body.contains("[-]engine failed: commands do not get through")
+    });
+    assert_eq!(asked.join().unwrap().expect("every request is answered").status, 504);
+    cluster.network.accept(followers[0]);
+    eventually("the node is ready again, though nobody has asked it for anything", || ready().status == 200);
 }
 
 /// What is left of the log's last segment, once there is no spare one behind it. A segment is zeroed before it is used: its
