@@ -71,6 +71,11 @@ fn tokens_that_begin_anew_after_a_restore_are_found() {
 }
 
 #[test]
+fn an_age_that_is_too_small_is_found() {
+    is_found(Bug::FalseFreshness, &["false age"]);
+}
+
+#[test]
 fn a_parcel_that_happens_twice_is_found() {
     is_found(Bug::ParcelTwice, &["happened twice"]);
 }

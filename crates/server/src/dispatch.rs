@@ -6,9 +6,9 @@
 //!
 //! 1. [`Route::of`]          what is asked
 //! 2. `access.recognise`     who asks
-//! 3. [`admit`]              whether the caller may
+//! 3. `admit`                whether the caller may
 //! 4. `engine.barrier`       for calls that read: the table is new enough
-//! 5. [`call`]               the dialect
+//! 5. `call`                 the dialect
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -319,8 +319,8 @@ fn get(method: &Method, route: Route) -> Result<Route, Misrouted> {
 }
 
 /// This route for one other method.
-fn only(method: &Method, wanted: Method, name: &'static str, route: Route) -> Result<Route, Misrouted> {
-    if *method == wanted { Ok(route) } else { Err(Misrouted::Method(route.dialect(), name)) }
+fn only(method: &Method, wanted: &'static str, route: Route) -> Result<Route, Misrouted> {
+    if method.as_str() == wanted { Ok(route) } else { Err(Misrouted::Method(route.dialect(), wanted)) }
 }
 
 fn v1(method: &Method, rest: &str, path: &str) -> Result<Route, Misrouted> {
@@ -331,12 +331,12 @@ fn v1(method: &Method, rest: &str, path: &str) -> Result<Route, Misrouted> {
             Method::GET | Method::HEAD => Ok(Route::ListClaims),
             _ => Err(Misrouted::Method(dialect, "GET, HEAD, POST")),
         },
-        "renewals" | "renewals/" => only(method, Method::POST, "POST", Route::RenewMany),
-        "events" => only(method, Method::GET, "GET", Route::Events),
+        "renewals" | "renewals/" => only(method, "POST", Route::RenewMany),
+        "events" => only(method, "GET", Route::Events),
         "overview" => get(method, Route::Overview),
         "resources" | "resources/" => get(method, Route::Resources),
         "health" => get(method, Route::LeasesHealthy),
-        "backup" => only(method, Method::GET, "GET", Route::Backup),
+        "backup" => only(method, "GET", Route::Backup),
         "limits" => match *method {
             Method::GET | Method::HEAD => Ok(Route::Limits),
             Method::PUT => Ok(Route::SetLimit),
@@ -398,10 +398,10 @@ fn resource(method: &Method, segment: &str) -> Result<Route, Misrouted> {
 fn cluster(method: &Method, rest: &str) -> Result<Route, Misrouted> {
     match rest {
         "" => get(method, Route::Cluster),
-        "/nodes" => only(method, Method::POST, "POST", Route::AddNode),
-        "/leader" => only(method, Method::POST, "POST", Route::TransferLeadership),
+        "/nodes" => only(method, "POST", Route::AddNode),
+        "/leader" => only(method, "POST", Route::TransferLeadership),
         _ => match rest.strip_prefix("/nodes/").and_then(|id| id.parse().ok()) {
-            Some(id) => only(method, Method::DELETE, "DELETE", Route::RemoveNode(id)),
+            Some(id) => only(method, "DELETE", Route::RemoveNode(id)),
             None => {
                 let detail = "there is nothing here: see /v1/cluster, /v1/cluster/nodes, /v1/cluster/leader";
                 Err(Misrouted::NotFound(Dialect::Other, detail))
@@ -467,11 +467,9 @@ fn locks(method: &Method, path: &str) -> Option<Result<Route, Misrouted>> {
         ("resources", Some(name), None, _) if is_name(name) => {
             get_or_delete(Route::LocksOf(name.into()), Route::UnlockResource(name.into()))
         }
-        ("locks", Some(name), None, _) if is_name(name) => {
-            only(method, Method::POST, "POST", Route::MakeLock(name.into()))
-        }
+        ("locks", Some(name), None, _) if is_name(name) => only(method, "POST", Route::MakeLock(name.into())),
         ("active_locks", Some(name), None, _) if is_name(name) => {
-            only(method, Method::POST, "POST", Route::MakeActiveLock(name.into()))
+            only(method, "POST", Route::MakeActiveLock(name.into()))
         }
         ("locks", Some(name), Some(uid), None) if is_name(name) => {
             let (name, uid): (Arc<str>, _) = (name.into(), uid.parse().ok());

@@ -17,7 +17,7 @@ fn leasehold(args: &[&str]) -> Output {
 }
 
 /// Answers every request on every connection with this.
-fn hostile_server(status: &str, body: String) -> String {
+fn hostile_server(status: &str, body: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let answer = format!(
@@ -57,7 +57,7 @@ fn assert_harmless(args: &[&str], output: &Output) {
 fn nothing_that_a_server_says_reaches_a_terminal_as_an_escape() {
     let problem =
         json!({"type": "about:blank", "title": ACTIVE, "status": 403, "detail": format!("no{ACTIVE}")});
-    let refusing = hostile_server("403 Forbidden", problem.to_string());
+    let refusing = hostile_server("403 Forbidden", &problem.to_string());
     let id = "0123456789abcdef0123456789abcdef";
     let claims: &[&[&str]] = &[
         &["claim", "r", "--addr", &refusing],
@@ -81,14 +81,14 @@ fn nothing_that_a_server_says_reaches_a_terminal_as_an_escape() {
         "expires": ACTIVE, "ttl": 1.0, "user_data": {"host": ACTIVE, "command": ACTIVE},
         "status_history": [{"timestamp": ACTIVE, "status": ACTIVE}],
     }]);
-    let listing = hostile_server("200 OK", claim.to_string());
+    let listing = hostile_server("200 OK", &claim.to_string());
     for args in [&["list", "--addr", &listing][..], &["list", "--json", "--addr", &listing]] {
         let output = leasehold(args);
         assert_harmless(args, &output);
     }
     let status = json!({"term": ACTIVE, "leader": ACTIVE, "nodes": [{"id": ACTIVE, "role": ACTIVE, "version": ACTIVE,
         "address": ACTIVE, "url": ACTIVE, "digest": ACTIVE, "digest_at": ACTIVE}]});
-    let cluster = hostile_server("200 OK", status.to_string());
+    let cluster = hostile_server("200 OK", &status.to_string());
     for args in
         [&["cluster", "status", "--addr", &cluster][..], &["cluster", "status", "--json", "--addr", &cluster]]
     {

@@ -60,6 +60,9 @@ pub(super) fn new_handle() -> Handle {
 pub(super) fn note(client: u64, claim: Handle, resource: &str, call: Call, called_us: u64, answer: Answer) {
     let returned_us = if answer == Answer::Unknown { u64::MAX } else { now_us() };
     let resource = resource.to_string();
+    if let Answer::Active { token } = answer {
+        world::with(|world| world.acknowledged.push((returned_us, token)));
+    }
     world::with(|world| world.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer }));
 }
 
@@ -125,6 +128,11 @@ impl Client {
         for _ in 0..4 {
             // The same id: the same claim, however often it is asked for.
             answer = match self.submit(new.clone()).await {
+                Some(Ok(Outcome::Existing(_))) if !unknown => {
+                    return world::violate(format!(
+                        "refused yet done: claim #{handle} was there although nothing was to have happened"
+                    ));
+                }
                 Some(Ok(Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view))) => {
                     of_view(&view)
                 }
@@ -154,11 +162,36 @@ impl Client {
             sleep_us(self.random.below(150_000)).await;
             answer = self.look(&held).await;
         }
+        self.look_at_age().await;
         match answer {
             Answer::Active { .. } => self.hold(&mut held, &owner, ttl_us).await,
             Answer::Waiting => self.finish(&held, Target::Claim(held.id), Ending::Withdrawn, &owner).await,
             _ => {}
         }
+    }
+
+    /// A table that is said to be no older than so much has every token that was acknowledged before that.
+    async fn look_at_age(&mut self) {
+        let read = |engine: Arc<Engine>| async move {
+            // As a stale read: first how old the table may be, then what is in it, and then what has passed since.
+            let freshness = engine.freshness();
+            let token = engine.read(|table, _| table.last_token());
+            (token, freshness.bound(), now_us())
+        };
+        let Some((token, Some(bound), at_us)) = self.ask(read).await else { return };
+        let bound_us = bound.as_micros() as u64;
+        // The node's clock may be slow.
+        let sure_us = at_us.saturating_sub(bound_us + 2 * bound_us * DRIFT_PPM_MAX / 1_000_000 + 1);
+        let missed = world::with(|world| {
+            let known = world.acknowledged.iter().filter(|(us, _)| *us < sure_us);
+            known.map(|(_, token)| *token).max().filter(|newest| *newest > token)
+        });
+        if let Some(newest) = missed {
+            world::violate(format!(
+                "false age: a table with token {token} was said to be {bound_us} us old at most, and lacked {newest}"
+            ));
+        }
+        world::count("age-read");
     }
 
     async fn look(&mut self, held: &Held) -> Answer {

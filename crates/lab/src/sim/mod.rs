@@ -18,8 +18,10 @@ mod world;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use leasehold_core::Settings;
+use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Settings};
 use leasehold_server::engine::{ClusterConfig, Engine, EngineConfig, Secret};
 use leasehold_server::http::server::App;
 use leasehold_server::observe::Observer;
@@ -49,10 +51,14 @@ pub struct Report {
 /// How long faults go on, and how long everything may take to be well again.
 const FAULTS_US: u64 = 15_000_000;
 const CALM_US: u64 = 6_000_000;
+/// Every node acknowledges a write and a read within this, once everything is well.
+const SERVE_US: u64 = 5_000_000;
+/// Every command is answered within five seconds, and the time that it takes to notice that they are over.
+const ANSWER_MAX: Duration = Duration::from_secs(7);
 /// Clocks of nodes may be so much too fast or slow, in millionths; the checker allows for twice as much.
 const DRIFT_PPM_MAX: u64 = 1_000;
 /// A leader shows that it is there so often.
-const HEARTBEAT: std::time::Duration = std::time::Duration::from_millis(100);
+const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// What is wrong when clients don't come to an end.
 const STUCK: &str = "no progress: a client waits for ever although everything is well";
@@ -114,6 +120,14 @@ fn play(mut random: Random) -> Option<String> {
     if grants() < before + 10 {
         return Some(format!("no progress: {} grants after everything was healed", grants() - before));
     }
+    if let Some((node, wait)) = forgotten_command() {
+        return Some(format!("never answered: a command on node {node} has waited for {wait:?}"));
+    }
+    if let Some(node) = idle_node() {
+        return Some(format!(
+            "a node does not serve: node {node}, {SERVE_US} us after everything was healed"
+        ));
+    }
     world::with(|world| world.stop = true);
     if !settle() {
         return Some(STUCK.into());
@@ -125,6 +139,43 @@ fn play(mut random: Random) -> Option<String> {
         return Some(STUCK.into());
     }
     cluster.compare()
+}
+
+/// A command that nobody has answered in time, if there is one.
+fn forgotten_command() -> Option<(u64, Duration)> {
+    let waits = world::with(|world| -> Vec<_> {
+        world.nodes.iter().map(|(id, running)| (*id, running.engine.longest_wait())).collect()
+    });
+    waits.into_iter().find(|(_, wait)| *wait > ANSWER_MAX)
+}
+
+/// A node that acknowledges no write and no read, though everything is well, if there is one.
+fn idle_node() -> Option<u64> {
+    let nodes: Vec<(u64, Arc<Engine>)> =
+        world::with(|world| world.nodes.iter().map(|(id, running)| (*id, running.engine.clone())).collect());
+    nodes.into_iter().find(|(id, engine)| !serves(*id, engine)).map(|(id, _)| id)
+}
+
+fn serves(node: u64, engine: &Arc<Engine>) -> bool {
+    let (served, engine) = (Arc::new(AtomicBool::new(false)), engine.clone());
+    let tell = served.clone();
+    runtime::spawn_on(node, async move {
+        for round in 0_u128.. {
+            let id = ClaimId::from_u128(u128::MAX - (u128::from(node) << 64) - round);
+            let new =
+                NewClaim::new(id, &format!("served by {node}/{round}"), "check", Some(0), OnBusy::Queue);
+            let written = engine.submit(Command::Claim(new)).await.is_ok();
+            if written && engine.barrier().await.is_ok() {
+                return tell.store(true, Ordering::Release);
+            }
+            runtime::sleep_us(50_000).await;
+        }
+    });
+    let until_us = runtime::now_us() + SERVE_US;
+    while runtime::now_us() < until_us && !served.load(Ordering::Acquire) {
+        runtime::run_until(runtime::now_us() + 50_000);
+    }
+    served.load(Ordering::Acquire)
 }
 
 /// Runs until no client waits any more; says whether that came.

@@ -52,6 +52,8 @@ pub(super) struct World {
     pub(super) claims: Vec<(Handle, String, ClaimId)>,
     /// Those of which the service said that nothing happened.
     pub(super) never: BTreeSet<Handle>,
+    /// When each token was acknowledged.
+    pub(super) acknowledged: Vec<(u64, u64)>,
     pub(super) stop: bool,
     pub(super) clients_at_work: u64,
 }
@@ -76,6 +78,7 @@ impl World {
             handles: 0,
             claims: Vec::new(),
             never: BTreeSet::new(),
+            acknowledged: Vec::new(),
             stop: false,
             clients_at_work: 0,
         }

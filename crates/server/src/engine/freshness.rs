@@ -6,6 +6,7 @@
 //!        as this node was frozen, and another node may lead since.
 
 use std::fmt;
+use std::time::Duration;
 
 use openraft::Instant as _;
 use openraft::ServerState;
@@ -20,13 +21,20 @@ use crate::outside::Instant;
 #[derive(Debug, Clone, Copy)]
 pub struct Freshness(Option<Instant>);
 
+impl Freshness {
+    /// How old the table is at most; `None`: nobody knows.
+    pub fn bound(&self) -> Option<Duration> {
+        self.0.map(|at| at.elapsed())
+    }
+}
+
 impl fmt::Display for Freshness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.bound() {
             None => f.write_str("unknown"),
             // An upper bound is rounded up.
-            Some(at) => {
-                let ms = at.elapsed().as_micros().div_ceil(1000);
+            Some(bound) => {
+                let ms = bound.as_micros().div_ceil(1000);
                 write!(f, "{}.{:03}", ms / 1000, ms % 1000)
             }
         }
@@ -50,6 +58,12 @@ impl Engine {
     pub fn freshness(&self) -> Freshness {
         let newest = *self.newest.0.lock();
         let newest = newest.max(self.confirmed_leader());
+        #[cfg(feature = "sim")]
+        let newest =
+            match crate::outside::simulated::is_planted(crate::outside::simulated::Bug::FalseFreshness) {
+                true => Some(Instant::now() - self.clock.since_heard()),
+                false => newest,
+            };
         self.barrier.pass_for_nobody(newest);
         Freshness(newest)
     }
@@ -70,8 +84,6 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

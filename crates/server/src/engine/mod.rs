@@ -645,6 +645,11 @@ impl Engine {
         self.log.wal().lose_power();
     }
 
+    /// For how long the oldest command of this node has waited for its outcome.
+    pub fn longest_wait(&self) -> Duration {
+        self.proposer.oldest().map_or(Duration::ZERO, |oldest| oldest.elapsed())
+    }
+
     /// The newest entry in this node's table.
     pub fn applied(&self) -> u64 {
         self.shared.applied.load(Ordering::Acquire)

@@ -307,7 +307,8 @@ impl Proposer {
         });
     }
 
-    fn oldest(&self) -> Option<Instant> {
+    /// When the oldest command without an outcome was submitted.
+    pub(super) fn oldest(&self) -> Option<Instant> {
         let pending = self.pending.lock().jobs.front().map(|job| job.since);
         pending.into_iter().chain(self.awaited.oldest()).min()
     }

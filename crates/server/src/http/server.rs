@@ -52,7 +52,6 @@ const LINGER_BYTES_MAX: u64 = 64 << 20;
 
 /// How often the wall clock is looked at while a client certificate is valid.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
-
 /// Connections that the engine's own thread serves; further ones, and those with TLS, are served by other threads. On a
 /// small machine many: a request that stays on one thread takes a fifth less of the processor, and there is no third
 /// core for the threads to run on side by side ...

@@ -4,7 +4,7 @@
 //! Never: decodes twice: what was `%252F` is the three characters `%2F` from then on, and never a slash.
 //!
 //! The path is cut at its slashes first and each segment decoded on its own, so an encoded slash stays inside its
-//! segment. In the resource's name each segment is written in one canonical form ([`canonical`]): two URLs name the
+//! segment. In the resource's name each segment is written in one canonical form (`canonical`): two URLs name the
 //! same lease exactly if their decoded segments are the same.
 
 use std::fmt::Write;

@@ -30,6 +30,8 @@ pub enum Bug {
     TokenReset,
     /// A parcel that is sent again happens again.
     ParcelTwice,
+    /// A table counts as new because its leader was heard.
+    FalseFreshness,
 }
 
 /// What happens to one message.
