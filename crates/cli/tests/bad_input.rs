@@ -173,7 +173,7 @@ fn values_of_the_wrong_kind_or_size_are_named() {
 #[test]
 fn updates_are_checked_as_strictly() {
     let guarded = Guarded::start(&[]);
-    let path = guarded.before[0]["url"].as_str().unwrap().replace("http://leasehold.test", "");
+    let path = guarded.before[0]["url"].as_str().unwrap().replace("http://leasehold.localhost", "");
     for (body, named) in [
         ("", "body"),
         ("[]", "body"),

@@ -69,7 +69,7 @@ fn a_long_poll_hears_at_once_that_its_claim_was_revoked() {
     let mut post = server.ask("POST", "/v1/claims/?wait=300", &[], &claim_body("r", 900.0));
     server.wait_for_queue("r", 2);
     let third =
-        server.list("status=waiting")[1]["url"].as_str().unwrap().replace("http://leasehold.test", "");
+        server.list("status=waiting")[1]["url"].as_str().unwrap().replace("http://leasehold.localhost", "");
     for path in [&second, &third] {
         assert_eq!(server.patch(path, r#"{"status": "revoked"}"#).status, 204);
     }

@@ -189,11 +189,11 @@ fn links_lead_through_every_page_once_and_keep_the_filter() {
         seen.extend(claims.iter().map(|claim| claim["url"].as_str().unwrap().to_string()));
         next = reply.header("link").map(|link| {
             let url = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\"")).unwrap();
-            url.strip_prefix("http://leasehold.test").unwrap().to_string()
+            url.strip_prefix("http://leasehold.localhost").unwrap().to_string()
         });
     }
     assert_eq!(pages, [7, 7, 7, 4]);
-    let made: Vec<String> = made.iter().map(|path| format!("http://leasehold.test{path}")).collect();
+    let made: Vec<String> = made.iter().map(|path| format!("http://leasehold.localhost{path}")).collect();
     assert_eq!(seen, made);
 }
 

@@ -79,7 +79,7 @@ impl Record {
             "active" => Known::Active,
             over => Known::Over(over.into()),
         };
-        self.path = claim["url"].as_str().unwrap().split_once("leasehold.test").unwrap().1.into();
+        self.path = claim["url"].as_str().unwrap().split_once("leasehold.localhost").unwrap().1.into();
         self.ttl = claim["ttl"].as_f64().unwrap_or(self.ttl);
         self.token = claim["token"].as_u64().unwrap_or(0);
     }

@@ -126,7 +126,7 @@ fn who_loses_the_lease_is_stopped() {
         let run = page.shell(&format!("http://{}", server.addr), &script).spawn().unwrap();
         eventually("the job starts", || page.file("runs") == "started\n");
         let claims = server.get("/v1/claims/?resource=cron/leases/job&status=active").json();
-        let url = claims[0]["url"].as_str().unwrap().split("leasehold.test").nth(1).unwrap().to_string();
+        let url = claims[0]["url"].as_str().unwrap().split("leasehold.localhost").nth(1).unwrap().to_string();
         assert_eq!(server.patch(&url, r#"{"status": "revoked"}"#).status, 204);
         let output = run.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(75), "{output:?}");

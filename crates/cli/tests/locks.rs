@@ -58,7 +58,7 @@ fn a_free_resource_is_locked_at_once_on_both_paths() {
         assert_eq!((reply.status, reply.text().as_str()), (201, ""), "{reply:?}");
         assert_eq!(reply.header("content-length"), Some("0"));
         let location = reply.header("location").unwrap();
-        let uid = location.strip_prefix(&format!("http://leasehold.test/locks/{resource}/")).unwrap();
+        let uid = location.strip_prefix(&format!("http://leasehold.localhost/locks/{resource}/")).unwrap();
         assert!(is_uid(uid), "{uid}");
         assert!(reply.header("leasehold-token").unwrap().parse::<u64>().unwrap() > 0);
     }

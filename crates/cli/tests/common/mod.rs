@@ -291,7 +291,7 @@ impl Client {
     ) -> std::io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            head += "Host: leasehold.test\r\n";
+            head += "Host: leasehold.localhost\r\n";
         }
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");

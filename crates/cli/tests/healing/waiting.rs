@@ -17,7 +17,7 @@ fn waits_for_lock(addr: SocketAddr, resource: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     let body = lock_body(3600);
     let head =
-        format!("POST /locks/{resource} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+        format!("POST /locks/{resource} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     stream
 }
