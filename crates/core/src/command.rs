@@ -108,9 +108,10 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it may make the table larger. All others are taken also by a node without memory for more.
+    /// Whether it makes the table larger. All others are taken also by a node without memory for more: a holder that can't
+    /// renew loses what it holds, and what a renewal brings is bounded by the budgets.
     pub fn grows(&self) -> bool {
-        matches!(self, Self::Claim(_) | Self::LockAll { .. } | Self::Renew { data: Some(_), .. })
+        matches!(self, Self::Claim(_) | Self::LockAll { .. })
     }
 
     /// The table version from which on this command may stand in the log. A node that does not know that version can't

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use hyper::header::{HOST, HeaderValue};
 use hyper::{StatusCode, Version};
+use tokio::sync::Semaphore;
 
 use crate::access::rules::Verb;
 use crate::access::{Caller, Recognised};
@@ -28,6 +29,9 @@ use crate::http::server::App;
 use crate::http::{Response, cluster, limits};
 use crate::observe::{events, health};
 use crate::route::{Dialect, Freshness, Misrouted, Right, Route, Thread};
+
+/// Long answers that are made as a whole, at a time: what they take while they are made is bounded.
+static LONG_ANSWERS: Semaphore = Semaphore::const_new(4);
 
 /// An answer on its way. It has the size of what it does: hyper keeps one a connection, and neither a request that stands
 /// open for hours nor one of a hundred thousand a second must take the room of the largest one.
@@ -87,15 +91,16 @@ fn known(
     }
 }
 
-/// A refusal in the words of its dialect. A small body is read first: a client that still sends may miss the answer.
+/// A refusal in the words of its dialect. Over HTTP/2 a small body is read first: a client that still sends may miss the
+/// answer. HTTP/1.1 answers first, and throws away what comes.
 fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal: Response) -> Answer {
     let refusal = if dialect == Dialect::Leases { leases::refusal(refusal) } else { refusal };
     match request.body() {
-        RequestBody::Whole(_) => at_once(refusal),
-        _ => Box::pin(async move {
+        RequestBody::Http2(..) => Box::pin(async move {
             drain(&app, request.into_body()).await;
             refusal
         }),
+        _ => at_once(refusal),
     }
 }
 
@@ -252,13 +257,19 @@ async fn call_rarer(
         Route::MakeLease(resource) | Route::RenewLease(resource) | Route::EndLease(resource) => {
             Ok(leases::change(app, connection, request, resource, caller).await)
         }
-        Route::ListLeases(namespace) => Ok(leases::list(app, &request, &namespace, caller).await),
+        Route::ListLeases(namespace) => {
+            let _turn = LONG_ANSWERS.acquire().await;
+            Ok(leases::list(app, &request, &namespace, caller).await)
+        }
         Route::OtherOfLeases(method) => Ok(leases::other_of_list(&method)),
         Route::TypedLock(kind) => dss::lock(app, connection, request, kind, caller).await,
         Route::TypedRefresh(kind) => dss::refresh(app, request, kind, caller).await,
         Route::TypedUnlock(kind) => dss::unlock(app, connection, request, kind, caller).await,
         Route::TypedStatus(kind) => dss::status(app, request, kind, caller).await,
-        Route::TypedList(kind) => dss::list(app, request, kind, caller).await,
+        Route::TypedList(kind) => {
+            let _turn = LONG_ANSWERS.acquire().await;
+            dss::list(app, request, kind, caller).await
+        }
         Route::Resources => dashboard::resources(app, &request, caller).await,
         Route::Resource(name) => dashboard::resource(app, connection, &request, &name).await,
         Route::Overview => Ok(dashboard::overview(app)),
@@ -270,7 +281,10 @@ async fn call_rarer(
         Route::TransferLeadership => Box::pin(cluster::transfer(app, request, caller)).await,
         Route::Limits => limits::show(app, &request).await,
         Route::SetLimit => limits::set(app, request, caller).await,
-        Route::Backup => Box::pin(cluster::backup(app)).await,
+        Route::Backup => {
+            let _turn = LONG_ANSWERS.acquire().await;
+            Box::pin(cluster::backup(app)).await
+        }
         Route::Live => Ok(health::live(&request)),
         Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(health::ready(app, &request)),
         Route::Version => Ok(health::version()),

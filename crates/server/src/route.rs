@@ -252,7 +252,8 @@ impl Route {
         let typed = |verbs, kind: &str| Right::Below(verbs, format!("dss/{kind}/").into());
         match self {
             Self::MakeClaim | Self::RenewMany => Right::Own(&[Claim], "*"),
-            Self::ListClaims | Self::Resources | Self::Overview | Self::Events => Right::Own(&[Read], "*"),
+            Self::Overview => Right::Below(&[Read], "".into()),
+            Self::ListClaims | Self::Resources | Self::Events => Right::Own(&[Read], "*"),
             Self::GetClaim(_) | Self::PatchClaim(_) | Self::PutClaim(_) => Right::Own(&[Read, Claim], "*"),
             Self::MakeLock(resource) | Self::MakeActiveLock(resource) => Right::On(&[Claim], resource),
             // A holder sees what is its own without the right to read.

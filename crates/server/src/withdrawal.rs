@@ -8,16 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::table::{ListFilter, ListPage};
-use leasehold_core::{ClaimId, Command, Ending, Guard, Status, Target};
+use leasehold_core::{Command, Status};
 
 use crate::access::Access;
 use crate::access::identity::user_of;
+use crate::engine::withdrawals::withdrawal_while_waiting;
 use crate::engine::{Engine, EngineError};
 
 /// A request that was admitted just before the change may still make a claim: after this time the table is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long a node that can't end the claims waits before it tries again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Why such a claim ended.
+const REASON: &str = "its user's credentials were withdrawn";
 /// Claims looked at while the table can't be written.
 const CLAIMS_PER_LOOK: usize = 4096;
 
@@ -36,6 +39,8 @@ pub async fn follow(engine: Arc<Engine>, access: Arc<Access>) {
 }
 
 async fn withdraw_waiting(engine: &Engine, users: &BTreeSet<Arc<str>>) -> Result<(), EngineError> {
+    // A claim that was granted a moment ago, on whichever node, no longer waits.
+    engine.barrier().await?;
     let of_these = |_: &str, owner: &str| users.contains(user_of(owner));
     let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
     let mut page = ListPage::new(0, usize::MAX);
@@ -45,26 +50,17 @@ async fn withdraw_waiting(engine: &Engine, users: &BTreeSet<Arc<str>>) -> Result
         });
         tokio::task::yield_now().await;
     }
-    let claims: Vec<ClaimId> = page.views.iter().map(|view| view.claim.id).collect();
-    for some in claims.chunks(1000) {
-        engine.submit_many(some.iter().map(withdraw).collect()).await?;
+    let commands: Vec<Command> =
+        page.views.iter().map(|view| withdrawal_while_waiting(view, REASON)).collect();
+    for some in commands.chunks(1000) {
+        engine.submit_many(some.to_vec()).await?;
     }
-    if !claims.is_empty() {
+    if !commands.is_empty() {
         tracing::info!(
-            claims = claims.len(),
+            claims = commands.len(),
             ?users,
             "waiting claims were withdrawn with their users' credentials"
         );
     }
     Ok(())
-}
-
-fn withdraw(claim: &ClaimId) -> Command {
-    Command::Finish {
-        target: Target::Claim(*claim),
-        guard: Guard::default(),
-        ending: Ending::Withdrawn,
-        reason: Some("its user's credentials were withdrawn".into()),
-        purge_data: false,
-    }
 }

@@ -16,8 +16,10 @@ fn lock_body(wait: u64) -> String {
 fn waits_for_lock(addr: SocketAddr, resource: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     let body = lock_body(3600);
-    let head =
-        format!("POST /locks/{resource} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /locks/{resource} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     stream
 }

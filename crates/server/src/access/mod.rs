@@ -52,6 +52,8 @@ use crate::http::request::Connection;
 
 /// Tokens remembered as good: a few megabytes.
 const REMEMBERED_MAX: usize = 10_000;
+/// Users of tokens that are remembered, so that their waiting claims can be ended with their provider.
+const TOKEN_USERS_MAX: usize = 100_000;
 /// Bad credentials, and tokens not seen before, that one address may send a second: enough for a building behind one
 /// address to start work, far too few to guess a password or to keep a processor busy with signatures.
 const GUESSES_PER_SECOND: f64 = 100.0;
@@ -69,6 +71,8 @@ pub struct Policy {
     providers: Vec<Arc<Provider>>,
     proxies: Option<Proxies>,
     remembered: RwLock<HashMap<[u8; 32], Remembered>>,
+    /// Users that tokens named, and the issuers of these: kept when the policy is replaced.
+    token_users: RwLock<BTreeSet<(Arc<str>, String)>>,
     successor: Successor,
 }
 
@@ -164,6 +168,7 @@ impl Policy {
             providers: options.oidc.iter().map(provider).collect::<Result<_, String>>()?,
             proxies: proxies.map_err(|why| format!("access.proxy: {why}"))?,
             remembered: RwLock::default(),
+            token_users: RwLock::new(old.map_or_else(BTreeSet::new, |old| old.token_users.read().clone())),
             successor: Successor::default(),
         })
     }
@@ -258,6 +263,12 @@ impl Policy {
             if all.len() >= REMEMBERED_MAX {
                 // Each is only a verification away.
                 all.clear();
+            }
+        }
+        if let Some((provider, _)) = &remembered.validity.provider {
+            let mut users = self.token_users.write();
+            if users.len() < TOKEN_USERS_MAX {
+                users.insert((remembered.identity.user.clone(), provider.options().issuer.clone()));
             }
         }
         all.insert(hash, remembered);

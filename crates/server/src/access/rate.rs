@@ -51,11 +51,10 @@ impl Rates {
         admitted
     }
 
-    /// Whether the next request would be admitted; counts nothing.
-    pub fn look(&self, name: &str, now: Instant) -> Result<(), Duration> {
-        match self.buckets.lock().get(name) {
-            Some(bucket) => self.take(&mut { *bucket }, now),
-            None => Ok(()),
+    /// A request that was admitted does not count after all.
+    pub fn give_back(&self, name: &str) {
+        if let Some(bucket) = self.buckets.lock().get_mut(name) {
+            bucket.left = (bucket.left + 1.0).min(self.burst);
         }
     }
 

@@ -127,11 +127,11 @@ impl Policy {
     /// Users who had credentials under `old` and have none under this policy, as far as that can be told: those whose
     /// last access key is gone, and those known by tokens of a provider that was removed.
     pub(super) fn withdrawn_since(&self, old: &Self) -> BTreeSet<Arc<str>> {
-        let of_tokens = old.remembered.read();
-        let of_tokens = of_tokens.values().filter_map(|known| {
-            let (provider, _) = known.validity.provider.as_ref()?;
-            (!self.has_provider(provider)).then(|| known.identity.user.clone())
-        });
+        let has_issuer =
+            |issuer: &str| self.providers.iter().any(|provider| provider.options().issuer == issuer);
+        let of_tokens = old.token_users.read();
+        let of_tokens =
+            of_tokens.iter().filter(|(_, issuer)| !has_issuer(issuer)).map(|(user, _)| user.clone());
         let gone = old.keys.users().chain(of_tokens);
         let has_key: BTreeSet<Arc<str>> = self.keys.users().collect();
         gone.filter(|user| !has_key.contains(user)).collect()

@@ -161,6 +161,10 @@ impl Proposer {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(EngineError::NotLeader);
         }
+        // Only a leader that has asked the members itself raises the table version.
+        if parcel.commands.iter().any(|command| matches!(command, Command::Upgrade { .. })) {
+            return Err(EngineError::NotLeader);
+        }
         let (reply, taken) = oneshot::channel();
         {
             let mut pending = self.pending.lock();

@@ -136,10 +136,11 @@ impl Engine {
         let _one_at_a_time = self.changing.lock().await;
         let version = self.readable_by_all().await?;
         if version > self.table_version() {
-            self.submit(Command::Upgrade { version }).await?;
+            let raised = self.submit(Command::Upgrade { version }).await;
+            // Settings that only the new version knows: the ticker looks after them, also if the answer was lost.
+            self.leadership.ticker.notify_one();
+            raised?;
             tracing::info!(version, "every member can read it: the table version was raised");
-            // Settings that only the new version knows.
-            self.configure().await?;
         }
         Ok(())
     }

@@ -37,19 +37,28 @@ const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
 /// How often a leader looks after members that are silent. One that has lost its data asks by itself far sooner, as a rule.
 const SILENT_LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How long a leader whose settings did not get through waits before it tries again.
+const CONFIGURE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Moves the table clock when something is due, so that expiry and hand-over need no request.
 pub(super) async fn tick(engine: Arc<Engine>) {
     let mut last_us = 0;
     let mut configured = None;
+    let mut configure_at = Instant::now();
     loop {
         let Role::Leads { term } = engine.leadership.role() else {
             engine.leadership.ticker.notified().await;
             continue;
         };
-        if configured != Some(term) {
-            configured = Some(term);
-            if let Err(error) = engine.configure().await {
-                tracing::warn!(%error, "the settings of this node could not be made the table's");
+        // A new table version knows more settings.
+        let wanted = Some((term, engine.table_version()));
+        if configured != wanted && Instant::now() >= configure_at {
+            match engine.configure().await {
+                Ok(()) => configured = wanted,
+                Err(error) => {
+                    configure_at = Instant::now() + CONFIGURE_AGAIN_AFTER;
+                    tracing::warn!(%error, "the settings of this node could not be made the table's yet");
+                }
             }
         }
         let deadline_us = engine.shared.earliest_deadline_us.load(Ordering::Acquire);
@@ -58,6 +67,7 @@ pub(super) async fn tick(engine: Arc<Engine>) {
                 biased;
                 () = engine.shared.deadline_moved.notified() => {}
                 () = engine.leadership.ticker.notified() => {}
+                () = outside::sleep_until(configure_at), if configured != wanted => {}
             }
             continue;
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Target};
+use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Target, View};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -45,6 +45,17 @@ pub fn withdrawal(id: ClaimId, reason: &str) -> Command {
     Command::Finish {
         target: Target::Claim(id),
         guard: Guard::default(),
+        ending: Ending::Withdrawn,
+        reason: Some(reason.into()),
+        purge_data: false,
+    }
+}
+
+/// The command that withdraws a claim which waits, if it still does: a grant makes another version of it.
+pub fn withdrawal_while_waiting(view: &View, reason: &str) -> Command {
+    Command::Finish {
+        target: Target::Claim(view.claim.id),
+        guard: Guard { owner: None, version: Some(view.claim.version) },
         ending: Ending::Withdrawn,
         reason: Some(reason.into()),
         purge_data: false,

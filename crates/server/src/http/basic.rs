@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::Response;
 use super::headers::Headers;
+use super::places::client_name;
 use super::problem::problem;
 use crate::access::rate::Rates;
 
@@ -82,18 +83,20 @@ impl Administrators {
             AdminAccess::Users(path) => path,
         };
         let Some(given) = credentials(headers).map(Zeroizing::new) else { return Err(challenge()) };
-        self.guesses.look(from, Instant::now()).map_err(too_many_guesses)?;
+        // Counted before anything is looked at, so that many at once are as slow as one after the other.
+        let from = &client_name(from);
+        self.guesses.admit(from, Instant::now()).map_err(too_many_guesses)?;
         let found = tokio::task::spawn_blocking({
             let path = path.clone();
             move || read(&path)
         });
         let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
         self.note(path, &found);
-        if found.is_ok_and(|users| users.know(&given)) {
-            return Ok(());
+        if !found.is_ok_and(|users| users.know(&given)) {
+            return Err(challenge());
         }
-        self.guesses.admit(from, Instant::now()).ok();
-        Err(challenge())
+        self.guesses.give_back(from);
+        Ok(())
     }
 
     fn note(&self, path: &Path, found: &Found) {

@@ -73,7 +73,7 @@ where
         ended = &mut serving => ended,
         () = over => {
             serving.as_mut().graceful_shutdown();
-            serving.await
+            tokio::time::timeout(write_timeout, serving).await.unwrap_or(Ok(()))
         }
         () = idle => {
             serving.as_mut().graceful_shutdown();

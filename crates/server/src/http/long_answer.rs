@@ -15,6 +15,7 @@ use super::body::{Piece, ResponseBody};
 use super::places::Place;
 use super::problem::{engine_problem, problem, try_again};
 use super::server::App;
+use crate::access::Caller;
 use crate::engine::EngineError;
 
 /// A body up to this has a length and comes as a whole; a longer one comes in pieces of this size.
@@ -62,7 +63,13 @@ impl BodyWriter {
 }
 
 /// A response whose body `produce` writes, in a task of its own that is not on the engine's thread.
-pub async fn long_answer<P, F>(app: &App, mut response: Response, produce: P) -> Result<Response, Response>
+/// It ends, incomplete, with the caller's credentials.
+pub async fn long_answer<P, F>(
+    app: &App,
+    caller: &Caller,
+    mut response: Response,
+    produce: P,
+) -> Result<Response, Response>
 where
     P: FnOnce(BodyWriter) -> F,
     F: Future<Output = Result<BodyWriter, Unfinished>> + Send + 'static,
@@ -70,8 +77,14 @@ where
     let (sender, mut pieces) = mpsc::channel(1);
     let (failed, why) = tokio::sync::oneshot::channel();
     let produced = produce(BodyWriter { buffer: Vec::new(), pieces: sender });
+    let caller = caller.clone();
     app.aside.spawn(async move {
-        match produced.await {
+        let produced = tokio::select! {
+            biased;
+            produced = produced => produced,
+            _ = caller.ended() => Err(caller.refuse_withdrawn().into()),
+        };
+        match produced {
             Ok(mut writer) => {
                 let last = Piece::Last(writer.take());
                 writer.pieces.send(last).await.ok();
@@ -93,7 +106,8 @@ where
 }
 
 /// An answer that may be kept until its client has taken it. What is short is bounded by the number of connections.
-pub(super) fn counted(app: &App, client: &Arc<str>, mut response: Response) -> Response {
+/// Only reads are refused for want of room: what changed something is answered as it happened.
+pub(super) fn counted(app: &App, client: &Arc<str>, is_read: bool, mut response: Response) -> Response {
     let ResponseBody::Whole(whole) = response.body_mut() else { return response };
     if whole.len() <= PIECE_LEN {
         return response;
@@ -103,6 +117,7 @@ pub(super) fn counted(app: &App, client: &Arc<str>, mut response: Response) -> R
             *whole = Bytes::from_owner(Kept { whole: std::mem::take(whole), _place: place });
             response
         }
+        Err(_) if !is_read => response,
         Err(_) => {
             let detail = "too many long answers wait for their clients to take them: come back later";
             try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-answers", detail))

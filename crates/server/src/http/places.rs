@@ -132,7 +132,7 @@ impl Drop for Place {
 
 /// Whom a place is counted for. Those without credentials are told apart by their addresses, and in IPv6 by the /64 network
 /// in which a single machine has all the addresses it likes.
-fn client_name(owner: &Arc<str>) -> Arc<str> {
+pub(super) fn client_name(owner: &Arc<str>) -> Arc<str> {
     let named = if user_of(owner) == ANONYMOUS { client_of(owner) } else { owner };
     match named.parse() {
         Ok(IpAddr::V6(ip)) if !ip.is_loopback() => {

@@ -19,6 +19,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::Response;
 use super::aside::Aside;
 use super::basic::Administrators;
+use super::body::RequestBody;
 use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
@@ -502,13 +503,15 @@ pub(super) fn answer(
     let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
     let trace = Trace::of(&request);
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
+    let is_read = route.as_ref().is_ok_and(Route::is_read);
     let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => refused(app.clone(), request, refusal),
         None => dispatch::answer(app.clone(), connection.clone(), request, route),
     };
     async move {
-        let mut response = counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), answer.await);
+        let mut response =
+            counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), is_read, answer.await);
         if connection.crowded.is_some() {
             response = closing(response);
         }
@@ -520,10 +523,13 @@ pub(super) fn answer(
 
 /// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
 fn refused(app: Arc<App>, request: Request, refusal: Response) -> Answer {
-    Box::pin(async move {
-        drain(&app, request.into_body()).await;
-        refusal
-    })
+    match request.body() {
+        RequestBody::Http2(..) => Box::pin(async move {
+            drain(&app, request.into_body()).await;
+            refusal
+        }),
+        _ => dispatch::at_once(refusal),
+    }
 }
 
 /// Waits until a connection has to end: the node stops, or the credentials that came over it last were withdrawn.

@@ -38,8 +38,8 @@ pub struct TlsOptions {
 pub struct Tls {
     options: TlsOptions,
     config: RwLock<Arc<ServerConfig>>,
-    /// What the file of client authorities contains.
-    authorities: watch::Sender<Vec<u8>>,
+    /// Whose client certificates are accepted.
+    authorities: watch::Sender<Vec<CertificateDer<'static>>>,
 }
 
 impl Tls {
@@ -50,8 +50,8 @@ impl Tls {
         Ok(Arc::new(Self { options: options.clone(), config, authorities }))
     }
 
-    /// Told when other authorities than before sign client certificates.
-    pub fn authorities(&self) -> watch::Receiver<Vec<u8>> {
+    /// Told when the client certificates of an authority are no longer accepted.
+    pub fn authorities(&self) -> watch::Receiver<Vec<CertificateDer<'static>>> {
         self.authorities.subscribe()
     }
 
@@ -67,9 +67,9 @@ impl Tls {
                 *self.config.write() = Arc::new(config);
                 let authorities = read_authorities(&self.options);
                 self.authorities.send_if_modified(|known| {
-                    let changed = *known != authorities;
+                    let removed = known.iter().any(|authority| !authorities.contains(authority));
                     *known = authorities;
-                    changed
+                    removed
                 });
                 tracing::info!("the certificate was read anew");
             }
@@ -114,8 +114,8 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, St
     if found.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(found) }
 }
 
-fn read_authorities(options: &TlsOptions) -> Vec<u8> {
-    options.client_ca.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
+fn read_authorities(options: &TlsOptions) -> Vec<CertificateDer<'static>> {
+    options.client_ca.as_ref().and_then(|path| read_certificates(path).ok()).unwrap_or_default()
 }
 
 fn read(options: &TlsOptions) -> Result<ServerConfig, String> {

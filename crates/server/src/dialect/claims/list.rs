@@ -14,6 +14,7 @@ use leasehold_core::{Command, Status, View};
 use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
+use crate::engine::Engine;
 use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
@@ -50,16 +51,47 @@ pub async fn list(
             response.headers_mut().insert(LINK, link);
         }
     }
-    long_answer(app, response, |out| write(out, page.views, base_url)).await
+    let engine = app.engine.clone();
+    let views = page.views.into_iter().map(Listed::new).collect();
+    long_answer(app, caller, response, |out| write(out, engine, views, base_url)).await
 }
 
-/// Writes a page as fast as its client takes it. Views share their data with the table: to keep a page costs little, and to
-/// render it may take 64 MiB.
-async fn write(mut out: BodyWriter, views: Vec<View>, base_url: Arc<str>) -> Result<BodyWriter, Unfinished> {
+/// A claim on a page that is being written. Its data stays in the table until its turn: a page that nobody reads must not
+/// keep what the table has dropped.
+struct Listed {
+    view: View,
+    has_data: bool,
+}
+
+impl Listed {
+    fn new(mut view: View) -> Self {
+        let has_data = view.claim.data.take().is_some();
+        Self { view, has_data }
+    }
+
+    /// The claim with its data, or without it if the table has dropped that meanwhile.
+    fn filled(self, engine: &Engine) -> View {
+        let Self { mut view, has_data } = self;
+        if has_data {
+            let id = view.claim.id;
+            let now = engine.read(|table, now_us| table.claim_view(id, now_us));
+            view.claim.data = now.and_then(|now| now.claim.data);
+        }
+        view
+    }
+}
+
+/// Writes a page as fast as its client takes it: rendered, it may have 64 MiB.
+async fn write(
+    mut out: BodyWriter,
+    engine: Arc<Engine>,
+    listed: Vec<Listed>,
+    base_url: Arc<str>,
+) -> Result<BodyWriter, Unfinished> {
     out.buffer.push(b'[');
-    for (i, view) in views.into_iter().enumerate() {
+    for (i, listed) in listed.into_iter().enumerate() {
         out.buffer.extend_from_slice(if i == 0 { b"" } else { b",\n " });
-        render::detail(&mut out.buffer, &view, &base_url);
+        render::detail(&mut out.buffer, &listed.filled(&engine), &base_url);
         out.rest().await?;
     }
     out.buffer.extend_from_slice(b"]\n");

@@ -131,6 +131,7 @@ async fn post(
     };
     drop(body);
     let Asked { base_url, owner, client, wait } = asked;
+    let (id, keyed) = (new.id, new.idempotency.is_some());
     let noted = app.note_from(new.id, owner.clone(), client);
     let outcome = match wait {
         None => app.engine.submit(Command::Claim(new)).await,
@@ -143,6 +144,10 @@ async fn post(
         noted.settled();
     }
     if let Some(refusal) = withdrawn(wait, &caller) {
+        if !keyed {
+            // Its client will never know of it.
+            app.engine.withdraw(id, "its client's credentials were withdrawn while it waited");
+        }
         return refusal;
     }
     match outcome {
@@ -159,7 +164,7 @@ async fn post(
     }
 }
 
-/// The refusal of a caller whose credentials were withdrawn while it waited; its waiting claims end as well.
+/// The refusal of a caller whose credentials were withdrawn while it waited.
 fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
     (wait.is_some() && caller.is_withdrawn()).then(|| caller.refuse_withdrawn())
 }
@@ -287,7 +292,9 @@ async fn make_change(
     if outcome.is_ok() {
         noted.settled();
     }
-    if let Some(refusal) = withdrawn(wait, &caller) {
+    if matches!(outcome, Ok(Outcome::Rejected(Rejection::Waiting(_))))
+        && let Some(refusal) = withdrawn(wait, &caller)
+    {
         return refusal;
     }
     match outcome {

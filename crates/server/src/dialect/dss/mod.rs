@@ -33,6 +33,8 @@ use crate::http::server::App;
 
 /// Largest body of a call: 10,000 ids of 800 bytes each.
 const BODY_LEN_MAX: usize = 8 << 20;
+/// Largest body of a request for a list: a host's name and an id.
+const LIST_BODY_LEN_MAX: usize = 16 << 10;
 /// Resources looked at while the table can't be written.
 const RESOURCES_PER_LOOK: usize = 4096;
 
@@ -163,7 +165,7 @@ pub async fn status(app: &App, request: Request, kind: &str, who: &Access) -> Re
 /// `POST /v1/dss/<type>/list`
 pub async fn list(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
     let (head, body) = request.into_parts();
-    let body = read_body(app, body, &head.headers, BODY_LEN_MAX, who).await?;
+    let body = read_body(app, body, &head.headers, LIST_BODY_LEN_MAX, who).await?;
     let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
     list_page(app, kind, &ask, who).await
 }

@@ -220,7 +220,7 @@ impl Asked<'_> {
     async fn change(&self, request: Request) -> Result<Response, Response> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
-        let draft = self.command(&head.method, &head.headers)?;
+        let draft = self.command(&head.method, &head.headers).await?;
         let body = match head.method {
             Method::DELETE => None,
             _ => Some(read_body(self.app, body, &head.headers, DATA_LEN_MAX, self.who).await?),
@@ -260,7 +260,7 @@ impl Asked<'_> {
     }
 
     /// The command of a request, still without its data.
-    fn command(&self, method: &Method, headers: &Headers) -> Result<Command, Response> {
+    async fn command(&self, method: &Method, headers: &Headers) -> Result<Command, Response> {
         if *method == Method::POST {
             return Ok(Command::Claim(NewClaim {
                 id: ClaimId::from_u128(crate::outside::random()),
@@ -278,17 +278,20 @@ impl Asked<'_> {
             return Ok(Command::Renew { target, guard, ttl_us: parse::new_length_us(headers)?, data: None });
         }
         let reason = reason(headers);
-        if revokes(headers, &self.resource, self.who) && !self.holds() {
-            let guard = Guard { owner: None, ..guard };
+        if revokes(headers, &self.resource, self.who)
+            && let Some(holder) = self.holder().await?
+            && holder.claim.owner != self.caller
+        {
+            let (target, guard) = (Target::Claim(holder.claim.id), Guard { owner: None, ..guard });
             return Ok(Command::Finish { target, guard, ending: Ending::Revoked, reason, purge_data: true });
         }
         Ok(Command::Finish { target, guard, ending: Ending::Released, reason, purge_data: true })
     }
 
-    /// Whether the caller itself holds the lease.
-    fn holds(&self) -> bool {
-        let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
-        holder.is_some_and(|view| view.claim.owner == self.caller)
+    /// The holder whom a revocation means: as new as everything that was acknowledged.
+    async fn holder(&self) -> Result<Option<View>, Response> {
+        self.app.engine.barrier().await.map_err(|error| render::unanswered(&error))?;
+        Ok(self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us)))
     }
 
     async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
@@ -314,6 +317,8 @@ impl Asked<'_> {
                 );
                 (StatusCode::CONFLICT, Some(*view), line)
             }
+            // The claim that was to be revoked is over.
+            Rejection::Final(view) => (StatusCode::NOT_FOUND, Some(*view), String::new()),
             Rejection::NotHeld(_, view) => (StatusCode::NOT_FOUND, view.map(|view| *view), String::new()),
             limit => return Err(render::refused(&limit)),
         };

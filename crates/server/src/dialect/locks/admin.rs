@@ -35,7 +35,7 @@ pub async fn list(
 ) -> Result<Response, Response> {
     let who = Who::enter(app, connection, request, caller, Verb::Read, None).await?;
     let response = typed(StatusCode::OK, HAL, "");
-    long_answer(app, response, |out| write_names(out, app.clone(), who)).await
+    long_answer(app, caller, response, |out| write_names(out, app.clone(), who)).await
 }
 
 /// `DELETE /resources`
@@ -68,7 +68,7 @@ pub async fn locks_of(
 ) -> Result<Response, Response> {
     Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
     let response = typed(StatusCode::OK, HAL, "");
-    long_answer(app, response, |out| write_locks(out, app.clone(), name)).await
+    long_answer(app, caller, response, |out| write_locks(out, app.clone(), name)).await
 }
 
 /// `DELETE /resources/<resource>`

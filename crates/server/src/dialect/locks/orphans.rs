@@ -14,7 +14,7 @@ use leasehold_core::View;
 use leasehold_core::table::{ListFilter, ListPage};
 use leasehold_core::{ClaimId, Status};
 
-use crate::engine::withdrawals::withdrawal;
+use crate::engine::withdrawals::withdrawal_while_waiting;
 use crate::engine::{Engine, EngineError};
 use crate::outside::{self, Instant};
 
@@ -50,13 +50,20 @@ pub async fn withdraw_orphans(engine: Arc<Engine>) {
 pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
     // When each other node was last heard, and whether its requests have been withdrawn since.
     let mut others: BTreeMap<u64, (Instant, bool)> = BTreeMap::new();
+    let mut last_turn = Instant::now();
     loop {
         outside::sleep(LOOK_EVERY).await;
         if !engine.leads() {
             others.clear();
+            last_turn = Instant::now();
             continue;
         }
         let now = Instant::now();
+        // A node that was frozen itself has heard nobody, and knows nothing: it begins to count again.
+        if now.duration_since(last_turn) > 3 * LOOK_EVERY {
+            others.clear();
+        }
+        last_turn = now;
         for (node, heard) in engine.others_heard().await {
             let other = others.entry(node).or_insert((now, false));
             if heard {
@@ -67,7 +74,12 @@ pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
             if *withdrawn || since.elapsed() < SILENT_MAX {
                 continue;
             }
-            match withdraw(&engine, NODE_SILENT, |id| engine.is_of_node(id, *node)).await {
+            let sweep = async {
+                // Proves that this node still leads, and that its table has all that was granted.
+                engine.barrier().await?;
+                withdraw(&engine, NODE_SILENT, |id| engine.is_of_node(id, *node)).await
+            };
+            match sweep.await {
                 Ok(orphans) => {
                     *withdrawn = true;
                     tracing::info!(node, orphans, "lock requests of a silent node were withdrawn");
@@ -90,7 +102,7 @@ async fn withdraw(
     }
     let is_orphan = |view: &&View| view.claim.deadline_us().is_some() && is_orphan(view.claim.id);
     let orphans = page.views.iter().filter(is_orphan);
-    let commands: Vec<_> = orphans.map(|view| withdrawal(view.claim.id, reason)).collect();
+    let commands: Vec<_> = orphans.map(|view| withdrawal_while_waiting(view, reason)).collect();
     for chunk in commands.chunks(1000) {
         engine.submit_many(chunk.to_vec()).await?;
     }
