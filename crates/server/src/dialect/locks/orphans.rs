@@ -60,7 +60,7 @@ pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
         }
         let now = Instant::now();
         // A node that was frozen itself has heard nobody, and knows nothing: it begins to count again.
-        if now.duration_since(last_turn) > 3 * LOOK_EVERY {
+        if now.saturating_duration_since(last_turn) > 3 * LOOK_EVERY {
             others.clear();
         }
         last_turn = now;

@@ -142,6 +142,10 @@ pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(Node
     }
     let ours = Greeting::new(door.node, door.versions.written_format());
     let version = common_version(&ours, &theirs);
+    if version == 1 {
+        // The log here says which node to upgrade; the caller learns nothing.
+        ours.check(&theirs)?;
+    }
     if version == 1 && !door.answers_version_1(theirs.node).await {
         let why = format!("it greets like 0.1.0, and node {} is not known to be that old", theirs.node);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
