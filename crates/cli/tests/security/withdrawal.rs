@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::common::{Client, Reply, claim_body, eventually};
 use crate::provider::{Key, Provider};
-use crate::support::{Guarded, leasehold};
+use crate::support::{Guarded, leasehold, make_key};
 
 const RULES: &str = r#"
 [[access.rule]]
@@ -150,6 +150,29 @@ fn an_expired_token_ends_what_is_open_and_leaves_what_waits() {
     let fresh = format!("Bearer {}", key.token(&provider.claims("anna")));
     let seen = ask(&guarded, &fresh, "GET", &made.location_path(), "");
     assert_eq!(seen.json()["status"], "waiting", "{seen:?}");
+}
+
+#[test]
+fn one_of_two_keys_takes_only_what_came_with_it() {
+    let guarded = Guarded::start(&["ci", "holder", "root"], RULES);
+    let (first, second) = (guarded.key("ci"), make_key(guarded.dir.path(), "ci", ""));
+    let second = format!("Bearer {second}");
+    eventually("the second key is known", || ask(&guarded, &second, "GET", "/v1/claims/", "").status == 200);
+    guarded.claim("holder", "busy");
+    let waiting = ask(&guarded, &first, "POST", "/v1/claims/", &claim_body("busy", 600.0)).location_path();
+    let mut post = send(&guarded, &first, "POST", "/v1/claims/?wait=600", &claim_body("busy", 600.0));
+    eventually("two claims wait", || waiting_on(&guarded, "busy") == 2);
+    let keys = guarded.dir.path().join("keys.toml");
+    let text = std::fs::read_to_string(&keys).unwrap();
+    let id = first.trim_start_matches("Bearer lhk_").split('_').next().unwrap().to_string();
+    let kept: Vec<&str> = text.split("\n[[key]]").filter(|key| !key.contains(&id)).collect();
+    std::fs::write(&keys, kept.join("\n[[key]]")).unwrap();
+    // Its client never learned which claim it made: nobody would ever release it.
+    assert_eq!(post.read_reply("POST").unwrap().status, 401);
+    eventually("that claim is withdrawn", || waiting_on(&guarded, "busy") == 1);
+    // The other one is the user's, who still has a key.
+    assert_eq!(status_of(&guarded, &waiting), "waiting");
+    assert_eq!(ask(&guarded, &second, "GET", &waiting, "").status, 200);
 }
 
 #[test]
