@@ -395,7 +395,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node that runs is a member, has the leader's log and the same table, and says so.
+    /// Waits until every node that runs is a member, has the leader's log and the same table, says so, and serves: a node that
+    /// was cut off calls its leader again within a second or two.
     pub fn converge(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         let running = self.running();
@@ -411,9 +412,15 @@ impl Cluster {
                 values.iter().all(|value| value.is_some() && *value == values[0])
             };
             let vote = running.iter().all(|id| of(*id).is_some_and(|node| node["voter"] == true));
+            let serves = |id: &u64| {
+                request(self.addr(*id), "GET", "/v1/claims/?limit=1", "", PATIENCE)
+                    .is_ok_and(|reply| reply.status == 200)
+            };
             if vote && same("digest_at") {
                 ensure!(same("digest"), "after the same entry the tables differ: {status:#}");
-                return Ok(());
+                if running.iter().all(serves) {
+                    return Ok(());
+                }
             }
             ensure!(start.elapsed() < PATIENCE, "the nodes do not come together: {status:#}");
             std::thread::sleep(Duration::from_millis(50));
