@@ -93,7 +93,7 @@ fn known(
 
 /// A refusal in the words of its dialect. Over HTTP/2 a small body is read first: a client that still sends may miss the
 /// answer. HTTP/1.1 answers first, and throws away what comes.
-fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal: Response) -> Answer {
+pub(crate) fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal: Response) -> Answer {
     let refusal = if dialect == Dialect::Leases { leases::refusal(refusal) } else { refusal };
     match request.body() {
         RequestBody::Http2(..) => Box::pin(async move {

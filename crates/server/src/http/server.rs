@@ -19,7 +19,6 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::Response;
 use super::aside::Aside;
 use super::basic::Administrators;
-use super::body::RequestBody;
 use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
@@ -27,7 +26,7 @@ use super::http2;
 use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
-use super::request::{Connection, Request, drain};
+use super::request::{Connection, Request};
 use super::seats::{self, Seat, Seats, too_many_connections, turn_away};
 use super::tls::Tls;
 use super::trace::Trace;
@@ -37,11 +36,11 @@ use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
 use crate::audit::{Audit, Noted};
 use crate::config::Config;
-use crate::dispatch::{self, Answer};
+use crate::dispatch;
 use crate::engine::Engine;
 use crate::observe::Observer;
 use crate::observe::hub::STREAMS_MAX;
-use crate::route::{Misrouted, Route};
+use crate::route::{Dialect, Misrouted, Route};
 use crate::withdrawal;
 
 /// How long requests in flight may take to be answered once the node stops.
@@ -506,7 +505,7 @@ pub(super) fn answer(
     let is_read = route.as_ref().is_ok_and(Route::is_read);
     let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
-        Some(refusal) => refused(app.clone(), request, refusal),
+        Some(refusal) => dispatch::refused(app.clone(), request, Dialect::Other, refusal),
         None => dispatch::answer(app.clone(), connection.clone(), request, route),
     };
     async move {
@@ -518,17 +517,6 @@ pub(super) fn answer(
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);
         response
-    }
-}
-
-/// A refusal, once its client has sent what it sends: over HTTP/2 it could miss the answer otherwise.
-fn refused(app: Arc<App>, request: Request, refusal: Response) -> Answer {
-    match request.body() {
-        RequestBody::Http2(..) => Box::pin(async move {
-            drain(&app, request.into_body()).await;
-            refusal
-        }),
-        _ => dispatch::at_once(refusal),
     }
 }
 
