@@ -299,7 +299,7 @@ impl Input<'_> {
 
     fn chunks(&mut self) -> Result<Vec<u8>, Errno> {
         let mut body = Vec::new();
-        // What a server may send beside the body.
+        // What a server may send in addition to the body.
         let mut budget = HEAD_LEN_MAX;
         loop {
             let line = self.until(b"\r\n", budget)?;

@@ -75,7 +75,7 @@ impl Server {
         Self::try_start_in(data, args).unwrap_or_else(|output| panic!("the server did not start: {output}"))
     }
 
-    /// A fresh one that may open so many files.
+    /// A fresh server that may open this many files.
     pub fn start_with_descriptors(descriptors: u32, args: &[&str]) -> Self {
         let dir = TempDir::new();
         let mut command = Command::new("prlimit");

@@ -15,7 +15,7 @@ fn leasehold(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Takes and gives back so many claims. Tells the newest token.
+/// Makes and releases this many claims. Returns the newest token.
 fn newest_token(cluster: &Cluster, node: u64, name: &str, claims: u64) -> u64 {
     let grant = |number| {
         let body = claim_body(&format!("{name}-{number}"));

@@ -62,7 +62,7 @@ fn lists_that_nobody_reads_cost_little() {
     }
     let grown = resident(&server).saturating_sub(before);
     assert!(grown < 200 * MIB, "{} MiB for answers that nobody reads", grown / MIB);
-    // Whoever reads gets all of it.
+    // A client that reads gets the whole answer.
     assert_eq!(server.list("limit=1000").len(), 400);
     assert_eq!(server.list("limit=7&offset=396").len(), 4);
 }

@@ -111,7 +111,7 @@ impl Client {
             match request_with(node, method, path, headers, body, PATIENCE) {
                 Ok(reply) if reply.status < 500 => return Sent::Answered(reply, unknown),
                 Err(lost) if !lost.sent => {}
-                // It certainly did not happen: whoever finds it done has found a violation.
+                // It certainly did not happen: a claim that is found all the same is a violation.
                 Ok(reply) if is_certainly_undone(&reply) => {}
                 Ok(_) | Err(_) => unknown += 1,
             }

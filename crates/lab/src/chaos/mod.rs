@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
             proxies: true,
             small_disk: Some(plan.nodes),
         })?;
-        // The worst that TCP can do: whoever relies on a connection from before a cut waits for ever.
+        // The worst that TCP can do: a connection from before a cut never delivers anything again.
         cluster.network.cuts_last();
         let (spared, clocks) = (plan.pace.spared(), plan.faketime.is_some().then(|| dir.to_owned()));
         Ok(Self {

@@ -207,7 +207,7 @@ impl Audit {
         }
     }
 
-    /// After the table was replaced: forgets whoever asked for claims that no longer wait.
+    /// After the table was replaced: forgets the askers of claims that no longer wait.
     fn prune(&self) {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else { return };
         engine.read(|table, now_us| {

@@ -1,6 +1,6 @@
 //! HTTP/2 on one connection, spoken by hyper.
 //!
-//! In:    a TLS stream; whoever answers requests. Out: requests to that one, its answers back.
+//! In:    a TLS stream, and the function that answers requests. Out: requests to that function, its answers back.
 //! Never: keeps an answer for a client that does not take it: a request whose client opens no window for the write timeout is
 //!        reset. Never keeps a connection without requests for longer than HTTP/1.1 does.
 

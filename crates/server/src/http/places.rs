@@ -53,7 +53,7 @@ pub enum Full {
 }
 
 impl Places {
-    /// So many places.
+    /// This many places, and the share of one client.
     pub fn new(max: usize, share: Share) -> Arc<Self> {
         Arc::new(Self { max, share, taken: Mutex::default() })
     }

@@ -111,7 +111,7 @@ fn make_room(room: &mut BTreeMap<u64, Waiting>) {
     }
 }
 
-/// What counts as one address: whoever has one of IPv6 has 2^64 of them.
+/// What counts as one address: a client with one IPv6 address has 2^64 of them.
 fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
