@@ -9,7 +9,7 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
 //! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
 //! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
 
@@ -22,6 +22,7 @@ pub mod data_dir;
 mod encoding;
 pub mod entry;
 pub mod freshness;
+mod heartbeat;
 mod joining;
 mod leadership;
 pub mod log_store;
@@ -42,6 +43,7 @@ pub mod table_version;
 pub mod types;
 mod upkeep;
 pub mod wal;
+mod wakeups;
 pub mod withdrawals;
 
 use std::collections::BTreeMap;
@@ -62,6 +64,7 @@ use self::awaited::Awaited;
 use self::clock::TableClock;
 use self::data_dir::{DataDir, DataDirError};
 use self::freshness::Newest;
+use self::heartbeat::Heartbeat;
 use self::leadership::{Leadership, Patience, Role, Watch};
 use self::log_store::LogStore;
 pub use self::memory::MemoryGuard;
@@ -82,8 +85,10 @@ use crate::publish::{Listener, Publisher};
 pub const ALONE: NodeId = 1;
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
-/// Nobody hears the heartbeats of a node that is alone, and it is elected at its start: openraft need not look at its clock
-/// more often.
+/// How often a leader shows that it is there, unless said otherwise. Seldom enough for an idle node to sleep nearly always; a
+/// leader that died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
+pub const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(128);
+/// A node that is alone sends no heartbeats; times that are counted in them are those of a second.
 const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a node looks whether its log has failed. Until it stops, every request fails.
 const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -342,9 +347,16 @@ impl Engine {
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
         };
+        let heartbeat = Heartbeat {
+            raft: raft.clone(),
+            clock: self.clock.clone(),
+            interval: timing.heartbeat(),
+            lease: timing.lease(),
+        };
         let tasks = [
             self.thread.spawn(self.proposer.clone().run(raft.clone())),
             self.thread.spawn(watch.run()),
+            self.thread.spawn(heartbeat.run()),
             self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
             self.thread.spawn(self.clone().send_withdrawals()),
@@ -685,14 +697,23 @@ impl Timing {
         Self { heartbeat_ms: heartbeat.as_millis() as u64 }
     }
 
-    /// A follower that hears nothing for this long, and then for a random part of as long again, asks for votes.
+    fn heartbeat(self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms)
+    }
+
+    /// A follower whose leader's lease is over waits for a random time between these before it asks for votes.
     fn election_ms(self) -> (u64, u64) {
-        (4 * self.heartbeat_ms, 6 * self.heartbeat_ms)
+        (2 * self.heartbeat_ms, 3 * self.heartbeat_ms)
+    }
+
+    /// openraft's rule: for this long after a leader was heard, nobody votes for another one.
+    fn lease(self) -> Duration {
+        Duration::from_millis(self.election_ms().1)
     }
 
     /// After this long without a word, by then others may have elected a leader.
     fn silence(self) -> Duration {
-        Duration::from_millis(2 * self.election_ms().1)
+        2 * self.lease()
     }
 }
 
@@ -707,7 +728,9 @@ async fn start_raft(
     let (election_timeout_min, election_timeout_max) = timing.election_ms();
     let config = openraft::Config {
         cluster_name: "leasehold".into(),
-        heartbeat_interval: timing.heartbeat_ms,
+        // How long a heartbeat may take. `heartbeat.rs` sends them; openraft itself only ticks, five times in this, where
+        // there may be an election to begin.
+        heartbeat_interval: election_timeout_min - 1,
         election_timeout_min,
         election_timeout_max,
         snapshot_policy: openraft::SnapshotPolicy::Never,
