@@ -563,10 +563,14 @@ mod tests {
 
     #[test]
     fn a_lease_in_a_namespace_called_like_a_service_is_a_lease_and_needs_its_right() {
-        let services = ["claims", "dss", "dss/media", "events", "cluster", "cluster/nodes", "cluster/nodes/3"];
-        let others = ["health", "renewals", "limits", "overview", "backup", "resources", "resources/x", "leases"];
+        let services =
+            ["claims", "dss", "dss/media", "events", "cluster", "cluster/nodes", "cluster/nodes/3"];
+        let others =
+            ["health", "renewals", "limits", "overview", "backup", "resources", "resources/x", "leases"];
         for namespace in services.into_iter().chain(others) {
-            for (word, name) in [("leases", "x"), ("lease", "lock"), ("%6Ceases", "nodes/3"), ("leases", "leader")] {
+            for (word, name) in
+                [("leases", "x"), ("lease", "lock"), ("%6Ceases", "nodes/3"), ("leases", "leader")]
+            {
                 let resource: Arc<str> = format!("{namespace}/leases/{name}").into();
                 let path = format!("/v1/{namespace}/{word}/{name}");
                 assert_eq!(route("GET", &path), Ok(Route::GetLease(resource.clone())), "{path}");
@@ -595,7 +599,11 @@ mod tests {
             assert_eq!(route(method, &path), Ok(expected), "{path}");
         }
         for path in ["/v1/cluster/leases", "/v1/clusterleases/x", "/v1/cluster/x"] {
-            assert!(matches!(route("GET", path), Err(Misrouted::NotFound(..))), "{path}: {:?}", route("GET", path));
+            assert!(
+                matches!(route("GET", path), Err(Misrouted::NotFound(..))),
+                "{path}: {:?}",
+                route("GET", path)
+            );
         }
     }
 

@@ -210,7 +210,8 @@ fn any_format() -> Value {
 }
 
 fn leases() -> Calls {
-    let part = || json!({ "type": "string", "pattern": "^[a-z][a-z0-9-]{0,20}$", "not": { "enum": ["list"] } });
+    let part =
+        || json!({ "type": "string", "pattern": "^[a-z][a-z0-9-]{0,20}$", "not": { "enum": ["list"] } });
     let of_namespace = |id, summary| {
         Operation::new("leases", id, summary).path("namespace", part(), "any; it may have several segments")
     };

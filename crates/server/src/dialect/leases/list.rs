@@ -20,9 +20,9 @@ use super::report::{self, Row};
 use super::when::{distance, span, utc_cell};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::engine::clock::wall_us;
-use crate::engine::{Engine, EngineError};
 use crate::http::{Response, typed};
+use leasehold_engine::clock::wall_us;
+use leasehold_engine::{Engine, EngineError};
 
 /// Leases and namespaces in one list. More would be a response of tens of megabytes that nobody reads.
 const LIST_LEN_MAX: usize = 50_000;
@@ -58,7 +58,9 @@ pub(super) async fn list(engine: &Engine, namespace: &str, format: Format, who: 
         Err(error) => return render::unanswered(&error),
     };
     match format {
-        Format::Raw | Format::Json => typed(StatusCode::OK, "application/json", json(namespace, &listing, who)),
+        Format::Raw | Format::Json => {
+            typed(StatusCode::OK, "application/json", json(namespace, &listing, who))
+        }
         Format::Text => typed(StatusCode::OK, render::TEXT, text(namespace, &listing, who)),
         Format::Html => render::html(StatusCode::OK, html(namespace, &listing, who)),
     }

@@ -32,12 +32,12 @@ use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
-use crate::engine::EngineError;
 use crate::http::headers::Headers;
 use crate::http::problem::problem;
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty};
+use leasehold_engine::EngineError;
 
 /// Largest client data, as the protocol's document sets it.
 const DATA_LEN_MAX: usize = 4096;
@@ -146,9 +146,9 @@ fn too_long() -> Response {
 fn no_query(request: &Request) -> Result<(), Response> {
     match request.uri().query() {
         None => Ok(()),
-        Some(_) => {
-            Err(bad("leases take no query string but 'stale=true' on GET and HEAD; write a '?' in a name as %3F"))
-        }
+        Some(_) => Err(bad(
+            "leases take no query string but 'stale=true' on GET and HEAD; write a '?' in a name as %3F",
+        )),
     }
 }
 
@@ -213,7 +213,11 @@ impl Asked<'_> {
             _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.client, ""),
             latest => {
                 // Reports say it in their first line.
-                let line = if self.format == Format::Raw { not_held(latest.as_ref(), &self.client) } else { String::new() };
+                let line = if self.format == Format::Raw {
+                    not_held(latest.as_ref(), &self.client)
+                } else {
+                    String::new()
+                };
                 render::answer(StatusCode::NOT_FOUND, self.format, &lease, &self.client, &line)
             }
         };
@@ -276,7 +280,8 @@ impl Asked<'_> {
                 let Some(holder) = holder else { return Noted::default() };
                 let (by, from) = (self.who.owner(self.connection, headers), self.connection.client(headers));
                 let owner = &holder.claim.owner;
-                let only_of = guard.owner.as_ref().map(|own| if self.client.is_owner(owner) { owner } else { own });
+                let only_of =
+                    guard.owner.as_ref().map(|own| if self.client.is_owner(owner) { owner } else { own });
                 self.app.note_end(holder.claim.id, *ending, only_of, by, from)
             }
             _ => Noted::default(),
@@ -287,7 +292,7 @@ impl Asked<'_> {
     async fn command(&self, method: &Method, headers: &Headers) -> Result<Command, Response> {
         if *method == Method::POST {
             return Ok(Command::Claim(NewClaim {
-                id: ClaimId::from_u128(crate::outside::random()),
+                id: ClaimId::from_u128(leasehold_engine::machine::random()),
                 resource: self.resource.clone(),
                 owner: self.client.owner().clone(),
                 ttl_us: Some(parse::length_us(headers)?),

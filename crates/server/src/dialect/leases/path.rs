@@ -209,17 +209,26 @@ mod tests {
 
     #[test]
     fn every_namespace_can_be_used() {
-        for namespace in ["claims", "dss", "dss/media", "events", "cluster", "cluster/nodes", "health", "renewals"] {
+        for namespace in
+            ["claims", "dss", "dss/media", "events", "cluster", "cluster/nodes", "health", "renewals"]
+        {
             assert_eq!(resource(&format!("/v1/{namespace}/leases/a")), format!("{namespace}/leases/a"));
         }
     }
 
     #[test]
     fn a_path_is_a_lease_path_by_the_place_of_its_word() {
-        for path in ["/v1/cluster/leases/x", "/v1/claims/lease/a/b", "/v1/dss/%6Ceases/lock", "/v1/a/leases/"] {
+        for path in ["/v1/cluster/leases/x", "/v1/claims/lease/a/b", "/v1/dss/%6Ceases/lock", "/v1/a/leases/"]
+        {
             assert!(is_lease_path(path), "{path}");
         }
-        for path in ["/v1/cluster/leases", "/v1/leases/x", "/v1/claims/x", "/v1/claims/leasesx/y", "/cluster/leases/x"] {
+        for path in [
+            "/v1/cluster/leases",
+            "/v1/leases/x",
+            "/v1/claims/x",
+            "/v1/claims/leasesx/y",
+            "/cluster/leases/x",
+        ] {
             assert!(!is_lease_path(path), "{path}");
         }
     }
@@ -230,7 +239,13 @@ mod tests {
             assert!(differs_in_first_release(path), "{path}");
         }
         // The first release refuses the last two, and knows the others as they are.
-        for path in ["/v1/a/leases/c", "/v1/a/lease/c", "/v1/a/leases/b/leases/c", "/v1/a/leases/b/c", "/v1/dss/leases/c"] {
+        for path in [
+            "/v1/a/leases/c",
+            "/v1/a/lease/c",
+            "/v1/a/leases/b/leases/c",
+            "/v1/a/leases/b/c",
+            "/v1/dss/leases/c",
+        ] {
             assert!(!differs_in_first_release(path), "{path}");
         }
     }

@@ -17,11 +17,11 @@ use super::lease::{Lease, Times, is_held, times};
 use super::parse::Format;
 use super::report;
 use crate::access::Caller;
-use crate::engine::EngineError;
-use crate::engine::clock::wall_us;
 use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, problem, try_again};
 use crate::http::{Response, typed};
+use leasehold_engine::EngineError;
+use leasehold_engine::clock::wall_us;
 
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-quorum-client-id");
 const CLIENT_IS_YOU: HeaderName = HeaderName::from_static("x-quorum-client-is-you");

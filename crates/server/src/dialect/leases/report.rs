@@ -4,13 +4,13 @@
 //! Never: puts anything into a page that was not escaped: owners, names and data come from strangers.
 
 use leasehold_core::{Data, View};
+use leasehold_engine::clock::wall_us;
 
 use super::client::{Client, Names, names};
 use super::lease::{Lease, is_held, times};
 use super::path::{href, namespace_and_name};
 use super::when::{ago, distance, span, utc, utc_cell};
 use crate::access::Caller;
-use crate::engine::clock::wall_us;
 
 /// Client data beyond this is cut in reports.
 const DATA_SHOWN_MAX: usize = 4096;
