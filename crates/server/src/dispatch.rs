@@ -58,6 +58,12 @@ pub fn answer(
             closing(problem(StatusCode::BAD_REQUEST, "host", "a request has exactly one Host header"));
         return at_once(refusal);
     }
+    let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
+    if dialect == Dialect::Leases
+        && let Some(refusal) = leases::overlong(&request)
+    {
+        return refused(app, request, dialect, refusal);
+    }
     if route.as_ref().is_ok_and(|route| route.right() == Right::Open) {
         return known(app, connection, request, route, Caller::ANYONE);
     }
@@ -82,7 +88,7 @@ fn known(
     let route = match route {
         Ok(route) => route,
         Err(misrouted) => {
-            let (dialect, refusal) = (misrouted.dialect(), misrouted_problem(&misrouted, &request));
+            let (dialect, refusal) = (misrouted.dialect(), misrouted_problem(&misrouted));
             return refused(app, request, dialect, refusal);
         }
     };
@@ -106,11 +112,11 @@ pub(crate) fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal
     }
 }
 
-fn misrouted_problem(misrouted: &Misrouted, request: &Request) -> Response {
+fn misrouted_problem(misrouted: &Misrouted) -> Response {
     match misrouted {
         Misrouted::NotFound(_, detail) => not_found(detail),
         Misrouted::Method(_, allow) => method_not_allowed(allow),
-        Misrouted::Lease(mistake) => leases::mistaken_path(mistake, request),
+        Misrouted::Lease(mistake) => leases::mistaken_path(mistake),
         Misrouted::UnknownType(kind) => dss::unknown_type(kind),
     }
 }
@@ -263,7 +269,7 @@ async fn call_rarer(
             let _turn = LONG_ANSWERS.acquire().await;
             Ok(leases::list(app, &request, &namespace, caller).await)
         }
-        Route::OtherOfLeases(method) => Ok(leases::other_of_list(&method)),
+        Route::OtherOfLeases => Ok(leases::other_of_list(&request)),
         Route::TypedLock(kind) => dss::lock(app, connection, request, kind, caller).await,
         Route::TypedRefresh(kind) => dss::refresh(app, request, kind, caller).await,
         Route::TypedUnlock(kind) => dss::unlock(app, connection, request, kind, caller).await,

@@ -11,9 +11,10 @@ use hyper::StatusCode;
 use leasehold_core::{Command, Table, View};
 use serde::Serialize;
 
+use super::client::names;
 use super::lease::{Holder, holder, is_held, past, times};
 use super::parse::Format;
-use super::path::{self, Place, href};
+use super::path::{self, Place, href, namespace_and_name};
 use super::render::{self, Summary};
 use super::report::{self, Row};
 use super::when::{distance, span, utc_cell};
@@ -57,9 +58,11 @@ pub(super) async fn list(engine: &Engine, namespace: &str, format: Format, who: 
         Err(error) => return render::unanswered(&error),
     };
     match format {
-        Format::Raw | Format::Json => typed(StatusCode::OK, "application/json", json(namespace, &listing)),
-        Format::Text => typed(StatusCode::OK, render::TEXT, text(namespace, &listing)),
-        Format::Html => render::html(StatusCode::OK, html(namespace, &listing)),
+        Format::Raw | Format::Json => {
+            typed(StatusCode::OK, "application/json", json(namespace, &listing, who))
+        }
+        Format::Text => typed(StatusCode::OK, render::TEXT, text(namespace, &listing, who)),
+        Format::Html => render::html(StatusCode::OK, html(namespace, &listing, who)),
     }
 }
 
@@ -96,25 +99,21 @@ fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>, who: &Cal
     let mut look = Look::default();
     for (i, (resource, entry)) in table.resources_after(prefix, after).enumerate() {
         let rest = &resource[prefix.len()..];
-        let split = rest.rsplit_once('/').filter(|_| !who.is_checked() || who.may(Verb::Read, resource));
-        match split {
-            Some(("leases", _)) if is_lease(resource) => match holder(table, entry, now_us) {
+        let (own, below) = (rest.starts_with("leases/"), rest.contains("/leases/"));
+        if (own || below) && is_lease(resource) && (!who.is_checked() || who.may(Verb::Read, resource)) {
+            if !own {
+                let child = rest.split('/').next().unwrap_or(rest);
+                look.namespace = Some(format!("{prefix}{child}"));
+                // One lease proves the namespace: go on behind everything in it, '0' being the character after '/'.
+                look.next = Some(format!("{prefix}{child}0"));
+                return look;
+            }
+            match holder(table, entry, now_us) {
                 Holder::Due => look.unsettled.push(resource.into()),
                 Holder::Is(view) => {
                     look.leases.extend(view.or_else(|| past(table, entry, now_us, 1).pop()));
                 }
-            },
-            Some((before, _)) if before.ends_with("/leases") && is_lease(resource) => {
-                let child = rest.split('/').next().unwrap_or(rest);
-                look.namespace = Some(format!("{prefix}{child}"));
-                // One lease proves the namespace: go on behind everything in it, '0' being the character after '/'.
-                // Only a namespace called `leases` lies among this one's own leases.
-                let behind =
-                    if child == "leases" { resource.to_string() } else { format!("{prefix}{child}0") };
-                look.next = Some(behind);
-                return look;
             }
-            _ => {}
         }
         if i + 1 == RESOURCES_PER_LOOK {
             look.next = Some(resource.to_string());
@@ -129,7 +128,7 @@ fn is_lease(resource: &str) -> bool {
     matches!(path::parse(&href(resource)), Ok(Place::Lease(found)) if *found == *resource)
 }
 
-fn json(namespace: &str, listing: &Listing) -> Vec<u8> {
+fn json(namespace: &str, listing: &Listing, who: &Caller) -> Vec<u8> {
     #[derive(Serialize)]
     struct Item<'a> {
         key: &'a str,
@@ -148,7 +147,7 @@ fn json(namespace: &str, listing: &Listing) -> Vec<u8> {
     let items = listing.leases.iter().map(|view| Item {
         key: &view.claim.resource,
         name: name_of(view),
-        summary: Summary::new(Some(view), now_us),
+        summary: Summary::new(Some(view), who, now_us),
     });
     let object = Object {
         namespace,
@@ -162,14 +161,14 @@ fn json(namespace: &str, listing: &Listing) -> Vec<u8> {
 }
 
 fn name_of(view: &View) -> &str {
-    view.claim.resource.rsplit('/').next().unwrap_or("")
+    namespace_and_name(&view.claim.resource).1
 }
 
 const COLUMNS: [&str; 6] = ["lease", "state", "holder", "since (UTC)", "expires", "renewals"];
 
-fn row(view: &View, now_us: u64) -> Row<6> {
+fn row(view: &View, who: &Caller, now_us: u64) -> Row<6> {
     let (claim, times) = (&view.claim, times(view, now_us));
-    let held = is_held(view);
+    let (held, owner) = (is_held(view), names(&claim.owner, who).client);
     let expires = match (times.left_us, times.expires_us) {
         (Some(left_us), _) => format!("in {}", span(left_us)),
         (None, Some(ended_us)) => format!("{} {}", claim.status, distance(ended_us, now_us)),
@@ -178,7 +177,7 @@ fn row(view: &View, now_us: u64) -> Row<6> {
     Row([
         name_of(view).into(),
         if held { "held" } else { "free" }.into(),
-        if held { claim.owner.to_string() } else { format!("last {}", claim.owner) },
+        if held { owner.into() } else { format!("last {owner}") },
         utc_cell(times.acquired_us),
         expires,
         claim.renewals.to_string(),
@@ -198,11 +197,11 @@ fn headline(listing: &Listing) -> String {
     line
 }
 
-fn text(namespace: &str, listing: &Listing) -> String {
+fn text(namespace: &str, listing: &Listing, who: &Caller) -> String {
     let now_us = wall_us();
     let mut out = format!("{namespace}: {}\n", headline(listing));
     if !listing.leases.is_empty() {
-        let rows: Vec<_> = listing.leases.iter().map(|view| row(view, now_us)).collect();
+        let rows: Vec<_> = listing.leases.iter().map(|view| row(view, who, now_us)).collect();
         out += "\n";
         out += &report::columns(&COLUMNS, &rows);
     }
@@ -213,7 +212,7 @@ fn text(namespace: &str, listing: &Listing) -> String {
     out
 }
 
-fn html(namespace: &str, listing: &Listing) -> String {
+fn html(namespace: &str, listing: &Listing, who: &Caller) -> String {
     let now_us = wall_us();
     let escape = report::escape;
     let list_link =
@@ -229,7 +228,7 @@ fn html(namespace: &str, listing: &Listing) -> String {
     );
     if !listing.leases.is_empty() {
         let cells = |view: &View| {
-            let Row([name, state, holder, since, expires, renewals]) = row(view, now_us);
+            let Row([name, state, holder, since, expires, renewals]) = row(view, who, now_us);
             Row([
                 format!("<a href=\"{}\">{}</a>", href(&view.claim.resource), escape(&name)),
                 format!("<span class=\"state {state}\">{state}</span>"),

@@ -1,12 +1,13 @@
 //! The leases dialect: `/v1/<namespace>/leases/<name>`, metadata in headers, versions.
 //!
 //! In:    POST, PUT, DELETE, GET and HEAD of a lease, GET of a list. Out: commands, and the table's answers.
-//! Never: decides about locks. `path.rs` and `parse.rs` read requests, `lease.rs` the table; `render.rs`, `report.rs`
-//!        and `list.rs` write responses.
+//! Never: decides about locks. `path.rs`, `parse.rs` and `client.rs` read requests, `lease.rs` the table; `render.rs`,
+//!        `report.rs` and `list.rs` write responses.
 //!
 //! A lease is a claim that refuses to queue on the resource `<namespace>/leases/<name>`. Whoever holds that name
 //! through another dialect holds the lease.
 
+mod client;
 mod lease;
 mod list;
 mod parse;
@@ -24,6 +25,7 @@ use leasehold_core::{
     Target, View,
 };
 
+use self::client::Client;
 use self::lease::{Lease, look};
 use self::parse::{Format, bad};
 use self::path::PathMistake;
@@ -37,11 +39,14 @@ use crate::message::headers::Headers;
 use crate::message::problem::problem;
 use crate::message::request::{Request, reason};
 use crate::message::{Response, empty};
+use leasehold_engine::EngineError;
 
 /// Largest client data, as the protocol's document sets it.
 const DATA_LEN_MAX: usize = 4096;
 /// Longest path and query.
 const URI_LEN_MAX: usize = 2048;
+/// The table version from which on every node divides namespace and name at the first `leases`.
+const WHOLE_NAMES_SINCE_VERSION: u32 = 2;
 /// What a lease answers.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 
@@ -49,11 +54,11 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 struct Asked<'a> {
     app: &'a App,
     connection: &'a Connection,
-    /// What access control knows of who asks.
+    /// What access control knows of the caller.
     who: &'a Caller,
     resource: Arc<str>,
-    /// Who asks, as the owner of a lease.
-    caller: Arc<str>,
+    /// The caller as a client of this dialect.
+    client: Client<'a>,
     /// What it wants to read.
     format: Format,
 }
@@ -64,11 +69,17 @@ pub fn refusal(refusal: Response) -> Response {
 }
 
 /// What is wrong with a path.
-pub fn mistaken_path(mistake: &PathMistake, request: &Request) -> Response {
+pub fn mistaken_path(mistake: &PathMistake) -> Response {
     match mistake {
-        PathMistake::Bad(why) if !is_too_long(request) => bad(why),
-        _ => too_long(),
+        PathMistake::Bad(why) => bad(why),
+        PathMistake::NotALease | PathMistake::TooLong => too_long(),
     }
+}
+
+/// The refusal of a request whose URI is too long, whatever its method and whoever sends it.
+pub fn overlong(request: &Request) -> Option<Response> {
+    let uri = request.uri().path_and_query();
+    uri.is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX).then(too_long)
 }
 
 /// `GET` and `HEAD` of a lease; other methods get 501.
@@ -83,8 +94,9 @@ pub async fn read(
         Ok(asked) => asked,
         Err(mistake) => return refusal(mistake),
     };
-    let answer = match *request.method() {
-        Method::GET | Method::HEAD => asked.get(request).await,
+    let answer = match (no_query(request), request.method()) {
+        (Err(mistake), _) => Err(mistake),
+        (Ok(()), &Method::GET | &Method::HEAD) => asked.get().await,
         _ => Err(not_implemented(METHODS)),
     };
     asked.seal(answer).await
@@ -108,9 +120,6 @@ pub async fn change(
 
 /// The leases of a namespace, as far as the caller may see them.
 pub async fn list(app: &App, request: &Request, namespace: &str, who: &Caller) -> Response {
-    if is_too_long(request) {
-        return refusal(too_long());
-    }
     match no_query(request) {
         Ok(()) => {
             render::seal(list::list(&app.engine, namespace, parse::format(request.headers()), who).await)
@@ -120,18 +129,15 @@ pub async fn list(app: &App, request: &Request, namespace: &str, who: &Caller) -
 }
 
 /// What a list answers to a method that it lacks.
-pub fn other_of_list(method: &Method) -> Response {
-    let changes = [Method::POST, Method::PUT, Method::DELETE].contains(method);
-    refusal(match changes {
-        true => {
-            bad("no lease can be called 'list': that name shows the leases of the namespace; choose another")
-        }
-        false => not_implemented("GET, HEAD"),
+pub fn other_of_list(request: &Request) -> Response {
+    let changes = [Method::POST, Method::PUT, Method::DELETE].contains(request.method());
+    let called_list =
+        "no lease can be called 'list': that name shows the leases of the namespace; choose another";
+    refusal(match no_query(request) {
+        Err(mistake) => mistake,
+        Ok(()) if changes => bad(called_list),
+        Ok(()) => not_implemented("GET, HEAD"),
     })
-}
-
-fn is_too_long(request: &Request) -> bool {
-    request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > URI_LEN_MAX)
 }
 
 fn too_long() -> Response {
@@ -142,7 +148,9 @@ fn too_long() -> Response {
 fn no_query(request: &Request) -> Result<(), Response> {
     match request.uri().query() {
         None => Ok(()),
-        Some(_) => Err(bad("leases take no query string; write a '?' in a name as %3F")),
+        Some(_) => Err(bad(
+            "leases take no query string but 'stale=true' on GET and HEAD; write a '?' in a name as %3F",
+        )),
     }
 }
 
@@ -166,12 +174,9 @@ impl<'a> Asked<'a> {
         resource: Arc<str>,
         who: &'a Caller,
     ) -> Result<Self, Response> {
-        if is_too_long(request) {
-            return Err(too_long());
-        }
-        let caller = parse::caller(request.headers(), connection, who)?;
+        let client = Client::new(request.headers(), connection, who, app.engine.table_version())?;
         let format = parse::format(request.headers());
-        Ok(Self { app, connection, who, resource, caller, format })
+        Ok(Self { app, connection, who, resource, client, format })
     }
 
     /// A refusal that is not about the lease still tells about it, as far as the caller may see it.
@@ -199,8 +204,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Asked<'_> {
-    async fn get(&self, request: &Request) -> Result<Response, Response> {
-        no_query(request)?;
+    async fn get(&self) -> Result<Response, Response> {
         let lease = self.look().await?;
         // Without the right to read, the holder alone sees its lease; nobody else learns even whether it is free.
         if !self.who.may(Verb::Read, &self.resource) && !lease.is_held() {
@@ -208,20 +212,28 @@ impl Asked<'_> {
         }
         let mut response = match &lease.latest {
             Some(view) if self.format == Format::Raw && lease.is_held() => render::client_data(view),
-            _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.caller, ""),
+            _ if lease.is_held() => render::answer(StatusCode::OK, self.format, &lease, &self.client, ""),
             latest => {
                 // Reports say it in their first line.
-                let line = if self.format == Format::Raw { not_held(latest.as_ref()) } else { String::new() };
-                render::answer(StatusCode::NOT_FOUND, self.format, &lease, &self.caller, &line)
+                let line = if self.format == Format::Raw {
+                    not_held(latest.as_ref(), &self.client)
+                } else {
+                    String::new()
+                };
+                render::answer(StatusCode::NOT_FOUND, self.format, &lease, &self.client, &line)
             }
         };
-        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.caller);
+        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.client);
         Ok(response)
     }
 
     async fn change(&self, request: Request) -> Result<Response, Response> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
+        if head.method == Method::POST && path::differs_in_first_release(head.uri.path()) {
+            let upgraded = self.app.engine.require_table_version(WHOLE_NAMES_SINCE_VERSION).await;
+            upgraded.map_err(|error| render::unanswered(&error))?;
+        }
         let draft = self.command(&head.method, &head.headers).await?;
         let body = match head.method {
             Method::DELETE => None,
@@ -230,7 +242,7 @@ impl Asked<'_> {
         let body = body.filter(|body| !body.is_empty());
         let data = body.map(|bytes| Data { format: DataFormat::Bytes, bytes: bytes.as_ref().into() });
         let noted = self.note(&draft, &head.headers);
-        let outcome = self.app.engine.submit(with_data(draft, data)).await;
+        let outcome = self.submit(with_data(draft, data)).await;
         let outcome = outcome.map_err(|error| render::unanswered(&error))?;
         noted.settled();
         match outcome {
@@ -238,11 +250,25 @@ impl Asked<'_> {
             Outcome::Renewed(view) => Ok(self.answer(StatusCode::ACCEPTED, Some(*view), "renewed").await),
             Outcome::Finished(view) => {
                 let mut response = empty(StatusCode::NO_CONTENT);
-                render::metadata(response.headers_mut(), Some(&view), &self.caller);
+                render::metadata(response.headers_mut(), Some(&view), &self.client);
                 Ok(response)
             }
             Outcome::Rejected(rejection) => self.rejected(rejection).await,
             other => Err(render::bug(&other)),
+        }
+    }
+
+    /// Has the table do it. A lease that release 0.1.0 granted to this client may have another owner: the table says which,
+    /// and is asked once more.
+    async fn submit(&self, command: Command) -> Result<Outcome, EngineError> {
+        let again = self.client.has_other_owner().then(|| command.clone());
+        match (self.app.engine.submit(command).await?, again) {
+            (Outcome::Rejected(Rejection::NotOwner(view)), Some(command))
+                if self.client.is_owner(&view.claim.owner) =>
+            {
+                self.app.engine.submit(guarded_by(command, view.claim.owner)).await
+            }
+            (outcome, _) => Ok(outcome),
         }
     }
 
@@ -255,7 +281,10 @@ impl Asked<'_> {
                 let holder = self.app.engine.read(|table, now_us| table.holder_view(&self.resource, now_us));
                 let Some(holder) = holder else { return Noted::default() };
                 let (by, from) = (self.who.owner(self.connection, headers), self.connection.client(headers));
-                self.app.note_end(holder.claim.id, *ending, guard.owner.as_ref(), by, from)
+                let owner = &holder.claim.owner;
+                let only_of =
+                    guard.owner.as_ref().map(|own| if self.client.is_owner(owner) { owner } else { own });
+                self.app.note_end(holder.claim.id, *ending, only_of, by, from)
             }
             _ => Noted::default(),
         }
@@ -267,7 +296,7 @@ impl Asked<'_> {
             return Ok(Command::Claim(NewClaim {
                 id: ClaimId::from_u128(leasehold_engine::machine::random()),
                 resource: self.resource.clone(),
-                owner: self.caller.clone(),
+                owner: self.client.owner().clone(),
                 ttl_us: Some(parse::length_us(headers)?),
                 on_busy: OnBusy::Refuse,
                 data: None,
@@ -275,14 +304,14 @@ impl Asked<'_> {
             }));
         }
         let target = Target::Holder(self.resource.clone());
-        let guard = Guard { owner: Some(self.caller.clone()), version: parse::version(headers)? };
+        let guard = Guard { owner: Some(self.client.owner().clone()), version: parse::version(headers)? };
         if *method == Method::PUT {
             return Ok(Command::Renew { target, guard, ttl_us: parse::new_length_us(headers)?, data: None });
         }
         let reason = reason(headers);
         if revokes(headers, &self.resource, self.who)
             && let Some(holder) = self.holder().await?
-            && holder.claim.owner != self.caller
+            && !self.client.is_owner(&holder.claim.owner)
         {
             let (target, guard) = (Target::Claim(holder.claim.id), Guard { owner: None, ..guard });
             return Ok(Command::Finish { target, guard, ending: Ending::Revoked, reason, purge_data: true });
@@ -298,7 +327,7 @@ impl Asked<'_> {
 
     async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
         let (status, view, line) = match rejection {
-            Rejection::Busy(view) if view.claim.owner == self.caller => (
+            Rejection::Busy(view) if self.client.is_owner(&view.claim.owner) => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 Some(*view),
                 "you hold this lease already: renew it with PUT".into(),
@@ -309,7 +338,7 @@ impl Asked<'_> {
             }
             Rejection::NotOwner(view) => {
                 self.who.note_refusal(Verb::Revoke, &self.resource, StatusCode::FORBIDDEN);
-                let line = format!("{} holds this lease, you are {}", self.name_of(&view), self.caller);
+                let line = format!("{} holds this lease, you are {}", self.name_of(&view), self.client.id());
                 (StatusCode::FORBIDDEN, Some(*view), line)
             }
             Rejection::VersionMismatch(view) => {
@@ -325,7 +354,7 @@ impl Asked<'_> {
             limit => return Err(render::refused(&limit)),
         };
         let view = view.filter(|view| self.sees(view));
-        let line = if line.is_empty() { not_held(view.as_ref()) } else { line };
+        let line = if line.is_empty() { not_held(view.as_ref(), &self.client) } else { line };
         let mut response = self.answer(status, view, &line).await;
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
@@ -344,8 +373,8 @@ impl Asked<'_> {
         let now_us = self.app.engine.read(|_, now_us| now_us);
         let latest = view.map(|view| View { now_us: now_us.max(view.now_us), ..view });
         let lease = Lease { resource: self.resource.clone(), latest, history, waiting };
-        let mut response = render::answer(status, self.format, &lease, &self.caller, line);
-        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.caller);
+        let mut response = render::answer(status, self.format, &lease, &self.client, line);
+        render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.client);
         response
     }
 
@@ -357,8 +386,8 @@ impl Asked<'_> {
     }
 
     /// The holder's name, for callers who may know it.
-    fn name_of<'v>(&self, view: &'v View) -> &'v str {
-        if self.sees(view) { &view.claim.owner } else { "another client" }
+    fn name_of(&self, view: &View) -> String {
+        if self.sees(view) { self.client.name_of(&view.claim.owner) } else { "another client".into() }
     }
 
     /// Without a quorum, or after a bug, nothing is known of the lease.
@@ -368,7 +397,7 @@ impl Asked<'_> {
             && let Ok(lease) = look(&self.app.engine, &self.resource, false).await
         {
             let lease = self.visible(lease);
-            render::metadata(refusal.headers_mut(), lease.latest.as_ref(), &self.caller);
+            render::metadata(refusal.headers_mut(), lease.latest.as_ref(), &self.client);
         }
         refusal
     }
@@ -382,9 +411,23 @@ fn with_data(command: Command, data: Option<Data>) -> Command {
     }
 }
 
-fn not_held(last: Option<&View>) -> String {
+/// The same command, for a claim of this owner.
+fn guarded_by(command: Command, owner: Arc<str>) -> Command {
+    match command {
+        Command::Renew { target, guard, ttl_us, data } => {
+            Command::Renew { target, guard: Guard { owner: Some(owner), ..guard }, ttl_us, data }
+        }
+        Command::Finish { target, guard, ending, reason, purge_data } => {
+            let guard = Guard { owner: Some(owner), ..guard };
+            Command::Finish { target, guard, ending, reason, purge_data }
+        }
+        other => other,
+    }
+}
+
+fn not_held(last: Option<&View>, client: &Client<'_>) -> String {
     match last {
-        Some(view) => format!("nobody holds this lease; {} did last", view.claim.owner),
+        Some(view) => format!("nobody holds this lease; {} did last", client.name_of(&view.claim.owner)),
         None => "nobody holds this lease".into(),
     }
 }

@@ -3,15 +3,11 @@
 //! In:    headers from strangers. Out: values that the table takes, or a 400 that names the header.
 //! Never: guesses what a malformed header meant, and never looks at credentials: `access` has.
 
-use std::sync::Arc;
-
 use hyper::StatusCode;
 use hyper::header::ACCEPT;
-use leasehold_core::limits::{OWNER_LEN_MAX, TTL_US_MAX};
+use leasehold_core::limits::TTL_US_MAX;
 
-use crate::access::Caller;
 use crate::message::Response;
-use crate::message::connection::Connection;
 use crate::message::headers::{Headers, Value};
 use crate::message::problem::problem;
 
@@ -34,21 +30,6 @@ pub(super) enum Format {
 /// A 400.
 pub(super) fn bad(detail: &str) -> Response {
     problem(StatusCode::BAD_REQUEST, "bad-request", detail)
-}
-
-/// Who asks: `X-Quorum-Client-ID`, or else the address that the request came from. Where access control knows the user,
-/// that is the user, and the id tells its instances apart.
-pub(super) fn caller(headers: &Headers, connection: &Connection, who: &Caller) -> Result<Arc<str>, Response> {
-    let Some(value) = only(headers, "X-Quorum-Client-ID")? else { return Ok(who.owner(connection, headers)) };
-    match std::str::from_utf8(value.as_bytes()) {
-        Ok("") => Err(bad("X-Quorum-Client-ID is empty: name the client, or leave the header out")),
-        Ok(id) if id.len() > OWNER_LEN_MAX => Err(bad(&format!(
-            "X-Quorum-Client-ID must be at most {OWNER_LEN_MAX} bytes long, and is {}",
-            id.len()
-        ))),
-        Ok(id) => Ok(who.owner_named(id.into())),
-        Err(_) => Err(bad("X-Quorum-Client-ID is not valid UTF-8")),
-    }
 }
 
 /// `X-Quorum-Lease-Length` of an acquisition.
@@ -76,7 +57,7 @@ pub(super) fn version(headers: &Headers) -> Result<Option<u64>, Response> {
 }
 
 /// A header that makes no sense twice.
-fn only<'a>(headers: &'a Headers, name: &str) -> Result<Option<Value<'a>>, Response> {
+pub(super) fn only<'a>(headers: &'a Headers, name: &str) -> Result<Option<Value<'a>>, Response> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),

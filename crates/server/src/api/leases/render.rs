@@ -12,9 +12,11 @@ use leasehold_core::{Claim, Data, Format as DataFormat, Rejection, View};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::client::{Client, Names, names};
 use super::lease::{Lease, Times, is_held, times};
 use super::parse::Format;
 use super::report;
+use crate::access::Caller;
 use crate::api::limits::no_room;
 use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::{Response, typed};
@@ -33,8 +35,8 @@ const VERSION: HeaderName = HeaderName::from_static("x-quorum-lease-version");
 const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
 
 /// Everything that is known about a lease, for this caller.
-pub(super) fn metadata(headers: &mut HeaderMap, latest: Option<&View>, caller: &str) {
-    let is_you = latest.is_some_and(|view| *view.claim.owner == *caller);
+pub(super) fn metadata(headers: &mut HeaderMap, latest: Option<&View>, client: &Client<'_>) {
+    let is_you = latest.is_some_and(|view| client.is_you(&view.claim.owner));
     headers.insert(CLIENT_IS_YOU, HeaderValue::from_static(if is_you { "Yes" } else { "No" }));
     let Some(view) = latest else { return };
     let claim = &view.claim;
@@ -49,7 +51,7 @@ pub(super) fn metadata(headers: &mut HeaderMap, latest: Option<&View>, caller: &
         (VERSION, Some(claim.version)),
         (TOKEN, Some(claim.token)),
     ];
-    headers.insert(CLIENT_ID, text_value(&claim.owner));
+    headers.insert(CLIENT_ID, text_value(names(&claim.owner, client.who).client));
     headers.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, HeaderValue::from(number?)))));
 }
 
@@ -77,7 +79,7 @@ pub(super) fn seal(mut response: Response) -> Response {
 
 /// A refusal of what names no lease, or no client: it is nobody's.
 pub(super) fn of_nobody(mut refusal: Response) -> Response {
-    metadata(refusal.headers_mut(), None, "");
+    refusal.headers_mut().insert(CLIENT_IS_YOU, HeaderValue::from_static("No"));
     refusal
 }
 
@@ -86,14 +88,14 @@ pub(super) fn answer(
     status: StatusCode,
     format: Format,
     lease: &Lease,
-    caller: &str,
+    client: &Client<'_>,
     line: &str,
 ) -> Response {
     match format {
         Format::Raw => typed(status, TEXT, format!("{line}\n")),
-        Format::Json => typed(status, "application/json", lease_json(lease)),
-        Format::Text => typed(status, TEXT, report::text(lease, caller, line)),
-        Format::Html => html(status, report::html(lease, caller, line)),
+        Format::Json => typed(status, "application/json", lease_json(lease, client.who)),
+        Format::Text => typed(status, TEXT, report::text(lease, client, line)),
+        Format::Html => html(status, report::html(lease, client, line)),
     }
 }
 
@@ -125,6 +127,7 @@ pub(super) struct Summary<'a> {
     is_valid: bool,
     owner: Option<&'a str>,
     owner_name: Option<&'a str>,
+    user: Option<&'a str>,
     ttl: Option<Value>,
     acquired: Option<u64>,
     renewed: Option<u64>,
@@ -135,14 +138,16 @@ pub(super) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn new(latest: Option<&'a View>, now_wall_us: u64) -> Self {
+    pub(super) fn new(latest: Option<&'a View>, who: &Caller, now_wall_us: u64) -> Self {
         let claim = latest.map(|view| &view.claim);
         let times = latest.map(|view| times(view, now_wall_us));
-        let owner = claim.map(|claim| &*claim.owner);
+        let names = claim.map(|claim| names(&claim.owner, who));
+        let owner = names.as_ref().map(|names| names.client);
         Self {
             is_valid: latest.is_some_and(is_held),
             owner,
             owner_name: owner,
+            user: names.and_then(|names| names.user),
             ttl: claim.and_then(Claim::ttl_us).map(ttl_json),
             acquired: times.map(|times| whole_seconds(times.acquired_us)),
             renewed: times.map(|times| whole_seconds(times.renewed_us)),
@@ -159,7 +164,7 @@ fn ttl_json(ttl_us: u64) -> Value {
     if ttl_us.is_multiple_of(1_000_000) { json!(ttl_us / 1_000_000) } else { json!(ttl_us as f64 / 1e6) }
 }
 
-fn lease_json(lease: &Lease) -> Vec<u8> {
+fn lease_json(lease: &Lease, who: &Caller) -> Vec<u8> {
     #[derive(Serialize)]
     struct Object<'a> {
         key: &'a str,
@@ -171,19 +176,21 @@ fn lease_json(lease: &Lease) -> Vec<u8> {
     let now_wall_us = wall_us();
     let object = Object {
         key: &lease.resource,
-        summary: Summary::new(lease.latest.as_ref(), now_wall_us),
+        summary: Summary::new(lease.latest.as_ref(), who, now_wall_us),
         client_object: client_object(lease.latest.as_ref().and_then(|view| view.claim.data.as_deref())),
-        history: lease.history.iter().map(|view| past_json(view, now_wall_us)).collect(),
+        history: lease.history.iter().map(|view| past_json(view, who, now_wall_us)).collect(),
     };
     let mut body = serde_json::to_vec(&object).expect("an object with text keys has a JSON form");
     body.push(b'\n');
     body
 }
 
-fn past_json(view: &View, now_wall_us: u64) -> Value {
+fn past_json(view: &View, who: &Caller, now_wall_us: u64) -> Value {
     let (claim, times) = (&view.claim, times(view, now_wall_us));
+    let Names { client, user } = names(&claim.owner, who);
     json!({
-        "owner": &*claim.owner,
+        "owner": client,
+        "user": user,
         "acquired": whole_seconds(times.acquired_us),
         "renewed": whole_seconds(times.renewed_us),
         "expires": times.expires_us.map(whole_seconds),

@@ -4,11 +4,13 @@
 //! Never: puts anything into a page that was not escaped: owners, names and data come from strangers.
 
 use leasehold_core::{Data, View};
-
-use super::lease::{Lease, is_held, times};
-use super::path::href;
-use super::when::{ago, distance, span, utc, utc_cell};
 use leasehold_engine::clock::wall_us;
+
+use super::client::{Client, Names, names};
+use super::lease::{Lease, is_held, times};
+use super::path::{href, namespace_and_name};
+use super::when::{ago, distance, span, utc, utc_cell};
+use crate::access::Caller;
 
 /// Client data beyond this is cut in reports.
 const DATA_SHOWN_MAX: usize = 4096;
@@ -20,12 +22,12 @@ pub(super) type Fact = (&'static str, String);
 const HISTORY_COLUMNS: [&str; 6] = ["holder", "from (UTC)", "until (UTC)", "held for", "renewals", "ended"];
 
 /// The report as text.
-pub(super) fn text(lease: &Lease, caller: &str, line: &str) -> String {
-    let mut out = format!("{}\n\n", headline(lease));
+pub(super) fn text(lease: &Lease, client: &Client<'_>, line: &str) -> String {
+    let mut out = format!("{}\n\n", headline(lease, client));
     if !line.is_empty() {
         out += &format!("  ({line})\n\n");
     }
-    for (label, value) in facts(lease, caller) {
+    for (label, value) in facts(lease, client) {
         out += &format!("  {label:<11} {value}\n");
     }
     if let Some(data) = shown_data(lease) {
@@ -33,7 +35,7 @@ pub(super) fn text(lease: &Lease, caller: &str, line: &str) -> String {
         data.lines().for_each(|line| out += &format!("  {line}\n"));
     }
     out += "\nWho held it before\n\n";
-    match history_rows(lease) {
+    match history_rows(lease, client.who) {
         rows if rows.is_empty() => out += "  nobody\n",
         rows => out += &columns(&HISTORY_COLUMNS, &rows),
     }
@@ -41,14 +43,14 @@ pub(super) fn text(lease: &Lease, caller: &str, line: &str) -> String {
 }
 
 /// The report as a page.
-pub(super) fn html(lease: &Lease, caller: &str, line: &str) -> String {
+pub(super) fn html(lease: &Lease, client: &Client<'_>, line: &str) -> String {
     let (class, word) = state(lease);
-    let namespace = lease.resource.rsplit_once('/').map_or("", |(namespace, _)| namespace);
+    let (namespace, _) = namespace_and_name(&lease.resource);
     let mut body = format!(
-        "<nav><a href=\"{}/list\">&larr; all leases of {}</a></nav>\n\
+        "<nav><a href=\"{}/leases/list\">&larr; all leases of {}</a></nav>\n\
          <header><h1>{}</h1> <span class=\"state {class}\">{word}</span></header>\n",
         href(namespace),
-        escape(namespace.rsplit_once('/').map_or(namespace, |(namespace, _)| namespace)),
+        escape(namespace),
         escape(&lease.resource),
     );
     if !line.is_empty() {
@@ -61,7 +63,7 @@ pub(super) fn html(lease: &Lease, caller: &str, line: &str) -> String {
         );
     }
     body += "<dl>\n";
-    for (label, value) in facts(lease, caller) {
+    for (label, value) in facts(lease, client) {
         body += &format!("<dt>{label}</dt><dd>{}</dd>\n", escape(&value));
     }
     body += "</dl>\n";
@@ -69,7 +71,7 @@ pub(super) fn html(lease: &Lease, caller: &str, line: &str) -> String {
         body += &format!("<h2>Client data</h2>\n<pre>{}</pre>\n", escape(&data));
     }
     body += "<h2>Who held it before</h2>\n";
-    match history_rows(lease) {
+    match history_rows(lease, client.who) {
         rows if rows.is_empty() => body += "<p class=\"none\">Nobody.</p>\n",
         rows => body += &table(&HISTORY_COLUMNS, rows.iter().map(|row| row.map_cells(escape))),
     }
@@ -84,10 +86,11 @@ fn state(lease: &Lease) -> (&'static str, &'static str) {
     }
 }
 
-fn headline(lease: &Lease) -> String {
+fn headline(lease: &Lease, client: &Client<'_>) -> String {
+    let owner = |view: &View| client.name_of(&view.claim.owner);
     match &lease.latest {
-        Some(view) if is_held(view) => format!("{} is held by {}", lease.resource, view.claim.owner),
-        Some(view) => format!("{} is free; {} held it last", lease.resource, view.claim.owner),
+        Some(view) if is_held(view) => format!("{} is held by {}", lease.resource, owner(view)),
+        Some(view) => format!("{} is free; {} held it last", lease.resource, owner(view)),
         None => format!("{} is free; nobody is known to have held it", lease.resource),
     }
 }
@@ -99,17 +102,21 @@ fn left(lease: &Lease) -> Option<(u64, u64)> {
     Some((left_us / 1_000_000, view.claim.ttl_us()?.div_ceil(1_000_000)))
 }
 
-fn facts(lease: &Lease, caller: &str) -> Vec<Fact> {
+fn facts(lease: &Lease, client: &Client<'_>) -> Vec<Fact> {
     let Some(view) = &lease.latest else { return vec![("holder", "nobody, as far as is known".into())] };
     let now_us = wall_us();
     let (claim, times) = (&view.claim, times(view, now_us));
-    let you = if *claim.owner == *caller { " (that is you)" } else { "" };
+    let you = if client.is_you(&claim.owner) { " (that is you)" } else { "" };
+    let Names { client: holder, user } = names(&claim.owner, client.who);
     let held = is_held(view);
     let mut facts = vec![
-        (if held { "holder" } else { "last holder" }, format!("{}{you}", claim.owner)),
+        (if held { "holder" } else { "last holder" }, format!("{holder}{you}")),
         ("since", ago(times.acquired_us, now_us)),
         ("renewed", renewed(claim.renewals, times.renewed_us, now_us)),
     ];
+    if let Some(user) = user {
+        facts.insert(1, ("user", user.into()));
+    }
     if let Some(ttl_us) = claim.ttl_us() {
         facts.push(("length", span(ttl_us)));
     }
@@ -172,13 +179,13 @@ impl<const N: usize> Row<N> {
     }
 }
 
-fn history_rows(lease: &Lease) -> Vec<Row<6>> {
+fn history_rows(lease: &Lease, who: &Caller) -> Vec<Row<6>> {
     let now_us = wall_us();
     let row = |view: &View| {
         let (claim, times) = (&view.claim, times(view, now_us));
         let until_us = times.expires_us.unwrap_or(times.renewed_us);
         Row([
-            claim.owner.to_string(),
+            names(&claim.owner, who).client.to_string(),
             utc_cell(times.acquired_us),
             utc_cell(until_us),
             claim.held_us(view.now_us).map_or_else(String::new, span),

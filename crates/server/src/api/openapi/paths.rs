@@ -210,25 +210,22 @@ fn any_format() -> Value {
 }
 
 fn leases() -> Calls {
-    let part = || json!({ "type": "string", "pattern": "^[a-z][a-z0-9-]{0,20}$", "not": { "enum": ["list", "lease", "leases", "claims", "renewals", "dss", "health", "events"] } });
+    let part =
+        || json!({ "type": "string", "pattern": "^[a-z][a-z0-9-]{0,20}$", "not": { "enum": ["list"] } });
     let of_namespace = |id, summary| {
-        Operation::new("leases", id, summary).path("namespace", part(), "any, also several segments")
+        Operation::new("leases", id, summary).path("namespace", part(), "any; it may have several segments")
     };
     let new = |id, summary| {
         of_namespace(id, summary)
-            .path("name", part(), "anything but `list`")
+            .path("name", part(), "anything but `list`; it may have several segments")
             .header(
                 "X-Quorum-Client-ID",
                 json!({ "type": "string", "pattern": "^[a-z0-9]{1,20}$" }),
-                "who you are; else your address",
+                "who you are; without it, your address",
             )
             .any(400, "The path, the query or a header is wrong.", any_format())
-            .any(404, "Nobody holds it, or the namespace is somebody else's path.", any_format())
-            .any(
-                405,
-                "It is yours already: renew with PUT. Or the namespace is somebody else's path.",
-                any_format(),
-            )
+            .any(404, "Nobody holds it.", any_format())
+            .any(405, "It is yours already: renew with PUT.", any_format())
             .problem(414, "The path is too long.")
             .problem(500, "A bug.")
             .problem(501, "Another method.")
@@ -289,9 +286,8 @@ fn leases() -> Calls {
             "get",
             of_namespace("listLeases", "The leases of a namespace")
                 .any(200, "They are.", any_format())
-                .problem(400, "The path is wrong.")
-                .problem(404, "The namespace is somebody else's path.")
-                .problem(405, "The same.")
+                .problem(400, "The path or the query is wrong.")
+                .problem(414, "The path is too long.")
                 .engine_or_503(),
         ),
     ]
