@@ -9,7 +9,7 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
 //! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
 //! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
 
@@ -18,9 +18,11 @@
 
 pub mod awaited;
 pub mod clock;
+mod config;
 pub mod data_dir;
 mod encoding;
 pub mod entry;
+mod error;
 pub mod freshness;
 mod heartbeat;
 mod joining;
@@ -37,6 +39,7 @@ mod reads;
 pub mod recovery;
 mod runtime;
 pub mod snapshot_file;
+mod start;
 pub mod state_machine;
 mod status;
 pub mod table_version;
@@ -47,168 +50,47 @@ mod wakeups;
 pub mod withdrawals;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::table::seed_indexes;
-use leasehold_core::{Budgets, ClaimId, Command, Outcome, Settings, Table, View};
+use leasehold_core::{ClaimId, Command, Outcome, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
 
 use self::awaited::Awaited;
 use self::clock::TableClock;
-use self::data_dir::{DataDir, DataDirError};
+pub use self::config::{ClusterConfig, EngineConfig};
+use self::data_dir::DataDir;
+pub use self::error::{EngineError, StartError};
 use self::freshness::Newest;
-use self::heartbeat::Heartbeat;
-use self::leadership::{Leadership, Patience, Role, Watch};
+use self::leadership::{Leadership, Role};
 use self::log_store::LogStore;
 pub use self::memory::MemoryGuard;
-use self::peer::{Door, PeerNetwork, PeerServer, Peers};
+use self::peer::Peers;
 pub use self::peer::{PeerTls, Secret};
 use self::propose::Proposer;
 use self::reads::Barrier;
 use self::runtime::EngineThread;
-use self::state_machine::{Shared, StateMachine};
+use self::start::Timing;
+use self::state_machine::Shared;
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
-use self::wal::{Room, WalError, WalOptions};
+use self::wal::Room;
 use self::withdrawals::Withdrawals;
 use crate::machine::JoinHandle;
-use crate::publish::{Listener, Publisher};
+use crate::publish::Publisher;
 
 /// The number of a node that is alone.
 pub const ALONE: NodeId = 1;
-/// How long a start may take to apply its log.
-const RECOVERY_MAX: Duration = Duration::from_secs(600);
 /// How often a leader shows that it is there, unless said otherwise. Seldom enough for an idle node to sleep nearly always; a
 /// leader that died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(128);
-/// A node that is alone sends no heartbeats; times that are counted in them are those of a second.
-const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a node looks whether its log has failed. Until it stops, every request fails.
 const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Clients wait so long for a leader to come back before they are told that there is none.
-const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
-/// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
-const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
-/// Entries in one message: each may have a megabyte.
-const ENTRIES_PER_MESSAGE: u64 = 16;
-
-/// How an engine is set up.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// Where everything is kept.
-    pub data_dir: PathBuf,
-    /// What travels in the log.
-    pub settings: Settings,
-    /// The same, from table version 2 on.
-    pub budgets: Budgets,
-    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
-    pub memory_max_bytes: Option<u64>,
-    /// A snapshot is taken when the log has grown by this much, or by a third of the last snapshot.
-    pub snapshot_log_bytes: u64,
-    /// Who hears of every event.
-    pub listeners: Vec<Arc<dyn Listener>>,
-    /// The other nodes; `None`: there are none.
-    pub cluster: Option<ClusterConfig>,
-}
-
-/// How a node finds the others.
-#[derive(Debug, Clone)]
-pub struct ClusterConfig {
-    /// This node's number.
-    pub node: NodeId,
-    /// Where it listens for peers.
-    pub listen: SocketAddr,
-    /// Where peers reach it.
-    pub advertise: String,
-    /// The first members of a new cluster, with this one; empty for a node that joins.
-    pub peers: BTreeMap<NodeId, String>,
-    /// A member to ask to be let in.
-    pub join: Option<String>,
-    /// What all nodes know.
-    pub secret: Secret,
-    /// Certificates, if connections between nodes are to be encrypted.
-    pub tls: Option<PeerTls>,
-    /// How often a leader shows that it is there; everything else follows from it.
-    pub heartbeat: Duration,
-}
-
-/// Why the engine gave no outcome.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum EngineError {
-    /// Nothing happened: there is no leader.
-    #[error("no node leads now: a majority of the nodes must be up and reach each other")]
-    NotLeader,
-    /// Nothing happened: too much waits already.
-    #[error("too many commands are waiting")]
-    Overloaded,
-    /// Nothing happened: there is no room in the log.
-    #[error("the disk of the data directory is full; free space there")]
-    DiskFull,
-    /// Nothing happened: the node is shutting down.
-    #[error("this node is shutting down")]
-    Stopping,
-    /// It may have happened, or may yet: ask again under the same id.
-    #[error("the outcome is unknown: the answer was lost")]
-    Unknown,
-    // New ones come last: nodes of other versions know the others by their places.
-    /// Nothing happened: it needs a newer table version, and this member can't read it.
-    #[error("node {node} (version {version}) can't read this yet: upgrade it")]
-    MemberTooOld {
-        /// The member.
-        node: NodeId,
-        /// The release that it runs.
-        version: String,
-    },
-    /// Nothing happened: it needs a newer table version, and this member may be too old to read it.
-    #[error("this needs every node of the cluster to be upgraded, and node {node} does not answer")]
-    MemberAway {
-        /// The member.
-        node: NodeId,
-    },
-    /// Nothing happened: it needs a newer table version, which is being raised.
-    #[error("the last node was upgraded just now: try again in a moment")]
-    Upgrading,
-    /// Nothing happened: there is no memory for a larger table.
-    #[error("this node's memory is full: only what makes the table no larger is taken")]
-    MemoryFull,
-    /// Nothing happened: the command could not be sent towards the log in time.
-    #[error("commands do not get through from this node: ask another one")]
-    TooSlow,
-}
-
-impl EngineError {
-    /// Whether it is certain that nothing happened.
-    pub fn is_certain(&self) -> bool {
-        *self != Self::Unknown
-    }
-}
-
-/// Why an engine can't start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The data directory can't be used.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// The log can't be read.
-    #[error(transparent)]
-    Log(#[from] WalError),
-    /// A snapshot can't be read, or a file not be made.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    /// openraft does not start.
-    #[error("the consensus engine does not start: {0}")]
-    Raft(String),
-}
 
 /// A running node.
 pub struct Engine {
@@ -243,190 +125,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the data directory, replays what is there and takes this node's place in its cluster.
-    pub async fn start(config: EngineConfig) -> Result<Arc<Self>, StartError> {
-        let (data_dir, node) = open_data_dir(&config)?;
-        seed_indexes(machine::random());
-        let alone = config.cluster.is_none();
-        let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
-        let clock = Arc::new(TableClock::default());
-        let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
-        let publisher = Arc::new(Publisher::new(config.listeners.clone()));
-        let newest = Arc::new(Newest::default());
-        let awaited = Arc::new(Awaited::new(node, newest.clone()));
-        let snapshot_dir = config.data_dir.join("snapshots");
-        let machine =
-            StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
-        // openraft would report a damaged snapshot without its file and place: look first.
-        snapshot_file::newest(&snapshot_dir)?;
-        let (secret, tls, heartbeat) = match &config.cluster {
-            Some(cluster) => (cluster.secret.clone(), cluster.tls.clone(), cluster.heartbeat),
-            None => (Secret::nobody_knows(), None, ALONE_HEARTBEAT),
-        };
-        let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
-        let peers = Arc::new(Peers::new(door.clone()));
-        let thread = EngineThread::start()?;
-        let network = PeerNetwork(peers.clone());
-        let timing = Timing::new(heartbeat);
-        let raft = thread.run(start_raft(node, alone, timing, network, log.clone(), machine)).await?;
-        let leadership = Arc::new(Leadership::default());
-        let memory = Arc::new(MemoryGuard::new(config.memory_max_bytes));
-        let proposer = Proposer::new(
-            awaited.clone(),
-            leadership.clone(),
-            peers.clone(),
-            clock.clone(),
-            log.wal().clone(),
-            (memory.clone(), shared.versions.clone()),
-        );
-        let engine = Arc::new(Self {
-            node,
-            raft,
-            proposer: Arc::new(proposer),
-            awaited,
-            leadership,
-            barrier: Barrier::default(),
-            withdrawals: Withdrawals::default(),
-            newest,
-            peers,
-            shared,
-            publisher,
-            clock,
-            memory,
-            log,
-            tasks: Mutex::default(),
-            admitted: AtomicBool::new(false),
-            changing: tokio::sync::Mutex::default(),
-            url: OnceLock::new(),
-            config,
-            thread,
-            _data_dir: data_dir,
-        });
-        engine.take_place(timing, door).await?;
-        Ok(engine)
-    }
-
-    async fn take_place(self: &Arc<Self>, timing: Timing, door: Arc<Door>) -> Result<(), StartError> {
-        let fatal = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
-        let raft = &self.raft;
-        let initialized = raft.is_initialized().await.map_err(|error| fatal(&error))?;
-        let alone = self.config.cluster.is_none();
-        if alone && initialized && self.members().len() > 1 {
-            return Err(StartError::Raft(
-                "this data is of one node of a cluster: start it with --peer-listen and the cluster's secret, as \
-                 before"
-                    .into(),
-            ));
-        }
-        // Before any peer can ask: a node that has its data must not be taken for one that has lost it.
-        if alone || initialized {
-            self.open();
-        }
-        if alone {
-            if initialized {
-                // A cluster of one need not wait for a leader that might still live.
-                raft.trigger().elect(false).await.map_err(|error| fatal(&error))?;
-            } else {
-                let members = BTreeMap::from([(self.node, openraft::impls::BasicNode::default())]);
-                raft.initialize(members).await.map_err(|error| fatal(&error))?;
-            }
-        }
-        // A node with peers gets to know from its leader what was committed, and that may take as long as it takes.
-        if alone {
-            raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| fatal(&error))?;
-        }
-        self.memory.look();
-        let watch = Watch {
-            raft: raft.clone(),
-            leadership: self.leadership.clone(),
-            clock: self.clock.clone(),
-            shared: self.shared.clone(),
-            awaited: self.awaited.clone(),
-            proposer: self.proposer.clone(),
-            peers: self.peers.clone(),
-            wal: self.log.wal().clone(),
-            patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
-        };
-        let heartbeat = Heartbeat {
-            raft: raft.clone(),
-            clock: self.clock.clone(),
-            interval: timing.heartbeat(),
-            lease: timing.lease(),
-        };
-        let tasks = [
-            self.thread.spawn(self.proposer.clone().run(raft.clone())),
-            self.thread.spawn(watch.run()),
-            self.thread.spawn(heartbeat.run()),
-            self.thread.spawn(upkeep::tick(self.clone())),
-            self.thread.spawn(self.clone().serve_barriers()),
-            self.thread.spawn(self.clone().send_withdrawals()),
-            self.thread.spawn(upkeep::take_snapshots(self.clone())),
-            self.thread.spawn(upkeep::hand_over_when_full(self.clone())),
-            self.thread.spawn(upkeep::take_back(self.clone())),
-            self.thread.spawn(table_version::raise(self.clone())),
-            self.thread.spawn(memory::watch(self.clone())),
-        ];
-        self.tasks.lock().extend(tasks);
-        match &self.config.cluster {
-            None => self.wait_until_leading().await,
-            #[cfg(feature = "sim")]
-            Some(cluster) => {
-                peer::simulated::open(self, door);
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().push(enter);
-                Ok(())
-            }
-            #[cfg(not(feature = "sim"))]
-            Some(cluster) => {
-                let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
-                    let why = format!("can't listen for peers on {}: {error}", cluster.listen);
-                    std::io::Error::new(error.kind(), why)
-                })?;
-                listener.set_nonblocking(true)?;
-                // Behind mutual TLS no stranger gets as far as the handshake.
-                let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
-                machine::blocking(move || secret.prepare(warns)).await?;
-                let server = Arc::new(PeerServer { engine: self.clone(), door });
-                let serve = self.thread.spawn(async move {
-                    match TcpListener::from_std(listener) {
-                        Ok(listener) => server.run(listener).await,
-                        Err(error) => tracing::error!(%error, "the peer port can't be used"),
-                    }
-                });
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().extend([serve, enter]);
-                Ok(())
-            }
-        }
-    }
-
-    /// A node that is alone is ready when it leads.
-    async fn wait_until_leading(&self) -> Result<(), StartError> {
-        while !matches!(self.leadership.role(), Role::Leads { .. }) {
-            if let Err(fatal) = &self.raft.metrics().borrow_watched().running_state {
-                return Err(StartError::Raft(fatal.to_string()));
-            }
-            machine::sleep(Duration::from_millis(2)).await;
-        }
-        // On a full disk it has to wait, and the node starts all the same.
-        if let Err(error) = self.raise_table_version().await {
-            tracing::warn!(%error, "the table version could not be raised yet");
-        }
-        self.configure().await.map_err(|error| StartError::Raft(error.to_string()))
-    }
-
-    /// The settings of the leader hold for the table.
-    async fn configure(&self) -> Result<(), EngineError> {
-        if *self.shared.table.read().settings() != self.config.settings {
-            self.submit(Command::Configure(self.config.settings.clone())).await?;
-        }
-        let budgets = self.config.budgets;
-        if self.table_version() >= 2 && self.shared.table.read().budgets() != budgets {
-            self.submit(Command::ConfigureBudgets(budgets)).await?;
-        }
-        Ok(())
-    }
-
     fn raft(&self) -> &Raft {
         &self.raft
     }
@@ -635,19 +333,6 @@ pub enum Settled<T> {
     No(Vec<Arc<str>>),
 }
 
-/// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, which happens in the
-/// sockets: the engine's own thread writes and syncs. With peers it depends on who leads (`leadership.rs`).
-fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
-    let listeners = listeners.to_vec();
-    let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));
-    let options =
-        WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() };
-    // Small, so that a simulated minute fills many segments.
-    #[cfg(feature = "sim")]
-    let options = WalOptions { segment_bytes: 32 << 10, low_room_bytes: 8 << 10, ..options };
-    options
-}
-
 /// A simulated node is gone: its peers don't reach it any more.
 #[cfg(feature = "sim")]
 pub(crate) fn close_door(node: NodeId) {
@@ -670,81 +355,4 @@ impl Engine {
     pub fn applied(&self) -> u64 {
         self.shared.applied.load(Ordering::Acquire)
     }
-}
-
-/// Takes the data directory, and finds out whose it is.
-#[cfg(not(feature = "sim"))]
-fn open_data_dir(config: &EngineConfig) -> Result<(Option<DataDir>, NodeId), StartError> {
-    let data_dir = DataDir::open(&config.data_dir)?;
-    let node = data_dir.node_id(config.cluster.as_ref().map(|cluster| cluster.node))?;
-    Ok((Some(data_dir), node))
-}
-
-/// A simulated disk is nobody else's.
-#[cfg(feature = "sim")]
-fn open_data_dir(config: &EngineConfig) -> Result<(Option<DataDir>, NodeId), StartError> {
-    Ok((None, config.cluster.as_ref().map_or(ALONE, |cluster| cluster.node)))
-}
-
-/// How long everything takes between nodes.
-#[derive(Debug, Clone, Copy)]
-struct Timing {
-    heartbeat_ms: u64,
-}
-
-impl Timing {
-    fn new(heartbeat: Duration) -> Self {
-        Self { heartbeat_ms: heartbeat.as_millis() as u64 }
-    }
-
-    fn heartbeat(self) -> Duration {
-        Duration::from_millis(self.heartbeat_ms)
-    }
-
-    /// A follower whose leader's lease is over waits for a random time between these before it asks for votes.
-    fn election_ms(self) -> (u64, u64) {
-        (2 * self.heartbeat_ms, 3 * self.heartbeat_ms)
-    }
-
-    /// openraft's rule: for this long after a leader was heard, nobody votes for another one.
-    fn lease(self) -> Duration {
-        Duration::from_millis(self.election_ms().1)
-    }
-
-    /// After this long without a word, by then others may have elected a leader.
-    fn silence(self) -> Duration {
-        2 * self.lease()
-    }
-}
-
-async fn start_raft(
-    node: NodeId,
-    alone: bool,
-    timing: Timing,
-    network: PeerNetwork,
-    log: LogStore,
-    machine: StateMachine,
-) -> Result<Raft, StartError> {
-    let (election_timeout_min, election_timeout_max) = timing.election_ms();
-    let config = openraft::Config {
-        cluster_name: "leasehold".into(),
-        // How long a heartbeat may take. `heartbeat.rs` sends them; openraft itself only ticks, five times in this, where
-        // there may be an election to begin.
-        heartbeat_interval: election_timeout_min - 1,
-        election_timeout_min,
-        election_timeout_max,
-        snapshot_policy: openraft::SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: if alone { 0 } else { LOG_KEPT },
-        purge_batch_size: 1,
-        max_payload_entries: ENTRIES_PER_MESSAGE,
-        broadcast_submitted_on_append: Some(true),
-        // A leader sends entries while it still syncs them itself. One that was killed in between must not go on in its
-        // old term: it would give the same term and index to another entry, and nodes would differ for good.
-        enable_leader_restore: Some(false),
-        enable_pre_vote: Some(true),
-        ..openraft::Config::default()
-    };
-    let config = config.validate().map_err(|error| StartError::Raft(error.to_string()))?;
-    let raft = Raft::new(node, Arc::new(config), network, log, machine).await;
-    raft.map_err(|error| StartError::Raft(error.to_string()))
 }
