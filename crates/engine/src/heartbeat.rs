@@ -56,7 +56,9 @@ impl Heartbeat {
                 Need::Ticks => self.lease,
                 Need::Votes if self.raft.trigger().elect(true).await.is_err() => return,
                 // Not when others do the same.
-                Need::Votes => self.lease.mul_f64(1.0 + f64::from(machine::random::<u32>()) / f64::from(u32::MAX)),
+                Need::Votes => {
+                    self.lease.mul_f64(1.0 + f64::from(machine::random::<u32>()) / f64::from(u32::MAX))
+                }
             };
             tokio::select! {
                 biased;

@@ -45,8 +45,8 @@ mod status;
 pub mod table_version;
 pub mod types;
 mod upkeep;
-pub mod wal;
 mod wakeups;
+pub mod wal;
 pub mod withdrawals;
 
 use std::collections::BTreeMap;

@@ -49,7 +49,9 @@ mod tests {
     fn a_pause_ends_on_the_nearest_point_of_the_grid() {
         let began = Instant::now();
         let ms = Duration::from_millis;
-        for (asked, ends) in [(0, 0), (63, 0), (64, 128), (128, 128), (253, 256), (378, 384), (86_400_000, 86_400_000)] {
+        for (asked, ends) in
+            [(0, 0), (63, 0), (64, 128), (128, 128), (253, 256), (378, 384), (86_400_000, 86_400_000)]
+        {
             assert_eq!(nearest_on_grid(began, began + ms(asked)), began + ms(ends), "{asked} ms");
         }
     }

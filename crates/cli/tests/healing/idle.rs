@@ -22,7 +22,8 @@ const WINDOWS: usize = 10;
 fn switches(pid: u32) -> u64 {
     let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task")).unwrap();
     // A thread may end while they are counted.
-    let statuses = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let statuses =
+        threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
     let of_one = |status: String| {
         let counts = status.lines().filter(|line| line.contains("_ctxt_switches:"));
         counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum::<u64>()
@@ -35,7 +36,8 @@ fn all_sleep(cluster: &Cluster, when: &str) {
     let mut least: Vec<(u64, u32, f64)> =
         cluster.running().into_iter().map(|id| (id, cluster.pid(id).unwrap(), f64::INFINITY)).collect();
     for _ in 0..WINDOWS {
-        let (start, before) = (Instant::now(), least.iter().map(|(_, pid, _)| switches(*pid)).collect::<Vec<_>>());
+        let (start, before) =
+            (Instant::now(), least.iter().map(|(_, pid, _)| switches(*pid)).collect::<Vec<_>>());
         thread::sleep(WINDOW);
         for ((_, pid, least), before) in least.iter_mut().zip(before) {
             *least = least.min((switches(*pid) - before) as f64 / start.elapsed().as_secs_f64());
@@ -44,7 +46,9 @@ fn all_sleep(cluster: &Cluster, when: &str) {
             return;
         }
     }
-    panic!("{when}, nodes woke up more than {WAKEUPS_A_SECOND_MAX} times a second: (node, pid, a second) {least:?}");
+    panic!(
+        "{when}, nodes woke up more than {WAKEUPS_A_SECOND_MAX} times a second: (node, pid, a second) {least:?}"
+    );
 }
 
 /// A node that has lost its majority says so.
