@@ -23,17 +23,17 @@ use leasehold_core::{
 pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
+use crate::access::Refusal;
 use crate::access::rules::Verb;
 use crate::api::limits::no_room;
 use crate::app::App;
 use crate::app::receive::{collect_body, drain, expect_body, read_body};
 use crate::audit::Noted;
-use crate::dispatch::{Answer, at_once};
 use crate::message::body::{RequestBody, ResponseBody};
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, not_found, problem, try_again};
 use crate::message::request::{Head, Request, reason};
-use crate::message::{Response, empty, json};
+use crate::message::{Answer, Response, at_once, empty, json};
 use leasehold_engine::EngineError;
 
 /// Largest body of a request: the largest user data, in JSON, and room for the rest.
@@ -168,7 +168,7 @@ async fn post(
 
 /// The refusal of a caller whose credentials were withdrawn while it waited.
 fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
-    (wait.is_some() && caller.is_withdrawn()).then(|| caller.refuse_withdrawn())
+    (wait.is_some() && caller.is_withdrawn()).then(|| Refusal::Withdrawn.into())
 }
 
 /// The claim that a POST asks for.
@@ -225,7 +225,7 @@ async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Respo
         app.engine.read(|table, _| {
             table.whose(id).map(|(resource, owner)| match caller.may_change(resource, owner) {
                 true => Ok(()),
-                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource)),
+                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource).into()),
                 false => Err(unknown_claim()),
             })
         })
