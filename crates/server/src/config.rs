@@ -16,11 +16,11 @@ use serde::Deserialize;
 pub use self::cluster::ClusterOptions;
 use crate::access::settings::AccessOptions;
 use crate::audit::AuditOptions;
-use crate::engine::ClusterConfig;
 use crate::http::basic::AdminAccess;
 use crate::http::places::Share;
 use crate::http::tls::TlsOptions;
 use crate::http::web_origin;
+use leasehold_engine::ClusterConfig;
 
 /// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
 const REQUESTS_PER_SECOND_DEFAULT: f64 = 5000.0;

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_engine::{Engine, EngineConfig};
 use leasehold_server::config::Options;
-use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::observe::Observer;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use leasehold_engine::publish::Listener;
+use leasehold_engine::{Engine, EngineConfig};
 use leasehold_server::access::settings::AccessOptions;
 use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
 use leasehold_server::dialect::locks::{withdraw_of_silent_nodes, withdraw_orphans};
-use leasehold_server::engine::{Engine, EngineConfig};
 use leasehold_server::http::seats::HEALTH_PLACES;
 use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::http::tls::TlsOptions;
 use leasehold_server::observe::Observer;
-use leasehold_server::publish::Listener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;

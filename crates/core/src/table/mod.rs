@@ -1,6 +1,6 @@
 //! The lock table: the only place where lock state changes.
 //!
-//! In:    [`Batch`](crate::Batch)es in log order, from `server/src/engine/state_machine.rs`.
+//! In:    [`Batch`](crate::Batch)es in log order, from `engine/src/state_machine.rs`.
 //! Out:   [`Applied`]: one outcome a command, and the events in the order in which things happened.
 //! Never: reads a clock, draws randomness, does I/O, iterates a hash map.
 //!

@@ -11,8 +11,8 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use leasehold_engine::machine::simulated::runtime;
 use leasehold_lab::sim::{self, Bug};
-use leasehold_server::outside::simulated::runtime;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 

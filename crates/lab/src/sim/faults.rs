@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_server::engine::membership::{Change, ChangeError};
-use leasehold_server::outside::simulated::{self, files, runtime};
+use leasehold_engine::machine::simulated::{self, files, runtime};
+use leasehold_engine::membership::{Change, ChangeError};
 
 use super::world::{self, count, count_of, violate, with};
 use super::{DRIFT_PPM_MAX, start_node};

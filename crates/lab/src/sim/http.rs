@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold_server::outside::simulated::runtime::{self, sleep_us, timeout};
+use leasehold_engine::machine::simulated::runtime::{self, sleep_us, timeout};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -6,7 +6,7 @@
 //!
 //! Real: the whole engine of `leasehold-server` (proposer, leadership, reads, clock, membership, log, snapshots, recovery),
 //! openraft, the table, HTTP and the claims dialect, and the client library's claim machine. Simulated, below
-//! `leasehold_server::outside`: time, tasks, chance, files; messages between nodes; and connections of clients.
+//! `leasehold_engine::machine`: time, tasks, chance, files; messages between nodes; and connections of clients.
 
 mod clients;
 mod faults;
@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Settings};
-use leasehold_server::engine::{ClusterConfig, Engine, EngineConfig, Secret};
+pub use leasehold_engine::machine::simulated::Bug;
+use leasehold_engine::machine::simulated::{self, files, runtime};
+use leasehold_engine::{ClusterConfig, Engine, EngineConfig, Secret};
 use leasehold_server::http::server::App;
 use leasehold_server::observe::Observer;
-pub use leasehold_server::outside::simulated::Bug;
-use leasehold_server::outside::simulated::{self, files, runtime};
 
 use self::clients::{Client, read_again};
 use self::faults::Cluster;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::{ClaimId, Table};
-use leasehold_server::engine::Engine;
+use leasehold_engine::Engine;
+use leasehold_engine::machine::simulated::{self, Passage};
 use leasehold_server::http::server::App;
-use leasehold_server::outside::simulated::{self, Passage};
 
 use crate::history::{Handle, Op};
 use crate::random::Random;

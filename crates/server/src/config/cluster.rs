@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::ConfigError;
-use crate::engine::{ClusterConfig, PeerTls, Secret};
+use leasehold_engine::{ClusterConfig, PeerTls, Secret};
 
 /// What an operator may set; `None` means the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::rows;
 use crate::access::Caller;
-use crate::engine::Settled;
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::query::parameters;
 use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::{Response, json as json_response};
+use leasehold_engine::Settled;
 
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 500;

@@ -7,8 +7,8 @@ use leasehold_core::table::Resource;
 use leasehold_core::{Claim, Format, Table, View};
 use serde_json::{Value, json};
 
-use crate::engine::clock::wall_us;
 use crate::http::time::rfc3339;
+use leasehold_engine::clock::wall_us;
 
 /// Bytes of a claim's data that are shown whole.
 const DATA_SHOWN_MAX: usize = 4096;

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use super::problem::engine_problem;
 use crate::dispatch::Answer;
-use crate::engine::EngineError;
-use crate::outside::StopOnDrop;
+use leasehold_engine::EngineError;
+use leasehold_engine::machine::StopOnDrop;
 
 /// Where they are made: on the threads of a runtime, or, in the simulation, where they are asked for.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ impl Aside {
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match &self.0 {
             Some(threads) => drop(threads.spawn(task)),
-            None => drop(crate::outside::spawn(task)),
+            None => drop(leasehold_engine::machine::spawn(task)),
         }
     }
 

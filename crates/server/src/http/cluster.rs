@@ -2,7 +2,7 @@
 //!
 //! In:    requests that `dispatch.rs` has admitted.
 //! Out:   JSON.
-//! Never: changes anything itself: `engine/membership.rs` does, on the leader.
+//! Never: changes anything itself: `engine/src/membership.rs` does, on the leader.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::request::{Request, read_body};
 use super::server::App;
 use super::{Response, empty, json, typed};
 use crate::access::Caller;
-use crate::engine::EngineError;
-use crate::engine::membership::{Change, ChangeError};
+use leasehold_engine::EngineError;
+use leasehold_engine::membership::{Change, ChangeError};
 
 const BODY_LEN_MAX: usize = 4 << 10;
 

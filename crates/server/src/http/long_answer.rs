@@ -16,7 +16,7 @@ use super::places::Place;
 use super::problem::{engine_problem, problem, try_again};
 use super::server::App;
 use crate::access::Caller;
-use crate::engine::EngineError;
+use leasehold_engine::EngineError;
 
 /// A body up to this has a length and comes as a whole; a longer one comes in pieces of this size.
 const PIECE_LEN: usize = 64 << 10;

@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
 use super::{Response, typed};
-use crate::engine::EngineError;
+use leasehold_engine::EngineError;
 
 /// A problem document.
 pub fn problem(status: StatusCode, kind: &str, detail: &str) -> Response {

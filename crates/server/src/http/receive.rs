@@ -97,7 +97,7 @@ async fn collect_pieces(app: &App, mut body: RequestBody, max: usize) -> Result<
         }
         Ok(whole.freeze())
     };
-    match crate::outside::timeout(app.config.body_timeout, whole).await {
+    match leasehold_engine::machine::timeout(app.config.body_timeout, whole).await {
         Ok(Ok(whole)) => Ok(Bytes::from_owner(Held { whole, _budget: budget })),
         Ok(Err(refusal)) => Err(refusal),
         Err(_) => {
@@ -168,7 +168,7 @@ pub async fn drain(app: &App, mut body: RequestBody) {
             }
         }
     };
-    crate::outside::timeout(app.config.body_timeout, rest).await.ok();
+    leasehold_engine::machine::timeout(app.config.body_timeout, rest).await.ok();
 }
 
 fn too_many_bodies(full: Full) -> Response {

@@ -37,11 +37,11 @@ use crate::access::{Access, Caller, Policy};
 use crate::audit::{Audit, Noted};
 use crate::config::Config;
 use crate::dispatch;
-use crate::engine::Engine;
 use crate::observe::Observer;
 use crate::observe::hub::STREAMS_MAX;
 use crate::route::{Dialect, Misrouted, Route};
 use crate::withdrawal;
+use leasehold_engine::Engine;
 
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -550,7 +550,7 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    let _ = crate::outside::timeout(LINGER, rest).await;
+    let _ = leasehold_engine::machine::timeout(LINGER, rest).await;
 }
 
 /// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.

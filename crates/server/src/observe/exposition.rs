@@ -10,9 +10,9 @@ use leasehold_core::Status;
 
 use super::metrics::CODES;
 use super::process;
-use crate::engine::observed::ROLES;
 use crate::http::server::App;
 use crate::route::Dialect;
+use leasehold_engine::observed::ROLES;
 
 /// The text.
 pub(super) fn text(app: &App) -> String {

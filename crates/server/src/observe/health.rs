@@ -8,12 +8,12 @@ use std::fmt::Write;
 use hyper::StatusCode;
 
 use super::exposition;
-use crate::engine::EngineError;
 use crate::http::problem::problem;
 use crate::http::query::pairs;
 use crate::http::request::Request;
 use crate::http::server::App;
 use crate::http::{Response, json, typed};
+use leasehold_engine::EngineError;
 
 /// `GET /metrics`
 pub fn metrics(app: &App) -> Response {

@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use leasehold_core::{Event, EventKind, Status};
 
 use super::histogram::Histogram;
-use crate::engine::Engine;
-use crate::engine::clock::wall_us;
-use crate::engine::wal::Flushed;
-use crate::publish::Listener;
 use crate::route::Dialect;
+use leasehold_engine::Engine;
+use leasehold_engine::clock::wall_us;
+use leasehold_engine::publish::Listener;
+use leasehold_engine::wal::Flushed;
 
 /// The status codes that any dialect answers; whatever else is counted as 0.
 pub const CODES: [u16; 32] = [

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use self::hub::Hub;
 use self::metrics::Metrics;
 use self::series::Series;
-use crate::publish::Listener;
+use leasehold_engine::publish::Listener;
 
 /// Everything that watches one node.
 #[derive(Debug, Default)]

@@ -14,7 +14,6 @@ use leasehold_core::{Command, Status, View};
 use super::parse::mistaken;
 use super::render;
 use crate::access::Caller;
-use crate::engine::Engine;
 use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::engine_problem;
 use crate::http::query::{pairs, parameters, parse_seconds};
@@ -22,6 +21,7 @@ use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::time::parse_instant;
 use crate::http::{Response, json};
+use leasehold_engine::Engine;
 
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;

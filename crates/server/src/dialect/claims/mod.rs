@@ -26,13 +26,13 @@ use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
 use crate::dispatch::{Answer, at_once};
-use crate::engine::EngineError;
 use crate::http::body::{RequestBody, ResponseBody};
 use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, not_found, problem, try_again};
 use crate::http::request::{Connection, Head, Request, collect_body, drain, expect_body, read_body, reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, json};
+use leasehold_engine::EngineError;
 
 /// Largest body of a request: the largest user data, in JSON, and room for the rest.
 const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
@@ -178,7 +178,7 @@ fn new_claim(asked: &Asked, key: Option<Bytes>, body: &[u8], caller: &Caller) ->
         Some(key) => Some(parse::idempotency(&key, &owner, &resource, ttl_us, data.as_ref())?),
         None => None,
     };
-    let id = ClaimId::from_u128(crate::outside::random());
+    let id = ClaimId::from_u128(leasehold_engine::machine::random());
     Ok(NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency })
 }
 

@@ -11,9 +11,9 @@ use leasehold_core::{Claim, ClaimId, Format, Outcome, Rejection, Status, View};
 use serde_json::json;
 
 use super::parse::Patch;
-use crate::engine::clock::wall_us;
 use crate::http::time::write_rfc3339;
 use crate::http::{Response, digits, json};
+use leasehold_engine::clock::wall_us;
 
 /// Writing into memory can't fail; this says so once.
 macro_rules! put {

@@ -12,10 +12,10 @@ use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, Vie
 use super::parse::Patch;
 use super::{command, look_at};
 use crate::access::Caller;
-use crate::engine::{Engine, EngineError};
 use crate::http::server::App;
-use crate::outside;
-use crate::publish::Waiter;
+use leasehold_engine::machine;
+use leasehold_engine::publish::Waiter;
+use leasehold_engine::{Engine, EngineError};
 
 /// Claims, and waits for the claim's turn.
 pub(super) async fn claim(
@@ -87,11 +87,11 @@ async fn turn(
     caller: &Caller,
 ) -> Result<View, EngineError> {
     let mut stopping = app.stopping.clone();
-    let until = outside::Instant::now() + wait;
+    let until = machine::Instant::now() + wait;
     tokio::select! {
         biased;
         () = waiter.woken() => {}
-        () = outside::sleep_until(until) => {}
+        () = machine::sleep_until(until) => {}
         _ = caller.ended() => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }

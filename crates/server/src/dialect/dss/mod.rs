@@ -23,13 +23,13 @@ use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
-use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::headers::Headers;
 use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, problem};
 use crate::http::request::{Connection, Request, read_body, reason};
 use crate::http::server::App;
+use leasehold_engine::{EngineError, Settled};
 
 /// Largest body of a call: 10,000 ids of 800 bytes each.
 const BODY_LEN_MAX: usize = 8 << 20;
@@ -107,7 +107,7 @@ pub async fn lock(
     let mut noted = Vec::new();
     if app.guards.audit.is_some() {
         // The audit must know the claims before they are made.
-        ask.call.get_or_insert_with(|| format!("{:032x}", crate::outside::random::<u128>()));
+        ask.call.get_or_insert_with(|| format!("{:032x}", leasehold_engine::machine::random::<u128>()));
         let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
         let claims = ask.claim_ids(kind).into_iter();
         noted.extend(claims.map(|claim| app.note_from(claim, by.clone(), from.clone())));

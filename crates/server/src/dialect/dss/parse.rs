@@ -129,7 +129,11 @@ impl Ask {
     /// twice: the table knows it again and locks nothing a second time.
     pub(super) fn claim_ids(&self, kind: &str) -> Vec<ClaimId> {
         let Some(call) = &self.call else {
-            return self.ids.iter().map(|_| ClaimId::from_u128(crate::outside::random())).collect();
+            return self
+                .ids
+                .iter()
+                .map(|_| ClaimId::from_u128(leasehold_engine::machine::random()))
+                .collect();
         };
         let mut request = Sha256::new();
         let ttl_us = self.ttl_us.unwrap_or(u64::MAX).to_le_bytes();

@@ -15,10 +15,10 @@ use super::{settled, too_long};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
 use crate::audit::Noted;
-use crate::engine::{EngineError, Settled};
 use crate::http::Response;
 use crate::http::problem::engine_problem;
 use crate::http::server::App;
+use leasehold_engine::{EngineError, Settled};
 
 /// How often a lock may change hands between the look and the unlock before it counts as gone.
 const ROUNDS_MAX: usize = 5;

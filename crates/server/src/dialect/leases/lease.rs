@@ -8,7 +8,7 @@ use std::sync::Arc;
 use leasehold_core::table::Resource;
 use leasehold_core::{Status, Table, View};
 
-use crate::engine::{Engine, EngineError, Settled};
+use leasehold_engine::{Engine, EngineError, Settled};
 
 /// Former holders that are shown.
 pub(super) const HISTORY_LEN_MAX: usize = 10;

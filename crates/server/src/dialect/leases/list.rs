@@ -19,9 +19,9 @@ use super::report::{self, Row};
 use super::when::{distance, span, utc_cell};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::engine::clock::wall_us;
-use crate::engine::{Engine, EngineError};
 use crate::http::{Response, typed};
+use leasehold_engine::clock::wall_us;
+use leasehold_engine::{Engine, EngineError};
 
 /// Leases and namespaces in one list. More would be a response of tens of megabytes that nobody reads.
 const LIST_LEN_MAX: usize = 50_000;

@@ -263,7 +263,7 @@ impl Asked<'_> {
     async fn command(&self, method: &Method, headers: &Headers) -> Result<Command, Response> {
         if *method == Method::POST {
             return Ok(Command::Claim(NewClaim {
-                id: ClaimId::from_u128(crate::outside::random()),
+                id: ClaimId::from_u128(leasehold_engine::machine::random()),
                 resource: self.resource.clone(),
                 owner: self.caller.clone(),
                 ttl_us: Some(parse::length_us(headers)?),

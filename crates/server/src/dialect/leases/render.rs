@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use super::lease::{Lease, Times, is_held, times};
 use super::parse::Format;
 use super::report;
-use crate::engine::EngineError;
-use crate::engine::clock::wall_us;
 use crate::http::limits::no_room;
 use crate::http::problem::{engine_problem, problem, try_again};
 use crate::http::{Response, typed};
+use leasehold_engine::EngineError;
+use leasehold_engine::clock::wall_us;
 
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-quorum-client-id");
 const CLIENT_IS_YOU: HeaderName = HeaderName::from_static("x-quorum-client-is-you");

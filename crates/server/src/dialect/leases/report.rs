@@ -8,7 +8,7 @@ use leasehold_core::{Data, View};
 use super::lease::{Lease, is_held, times};
 use super::path::href;
 use super::when::{ago, distance, span, utc, utc_cell};
-use crate::engine::clock::wall_us;
+use leasehold_engine::clock::wall_us;
 
 /// Client data beyond this is cut in reports.
 const DATA_SHOWN_MAX: usize = 4096;

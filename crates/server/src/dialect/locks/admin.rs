@@ -13,13 +13,13 @@ use super::parse::is_name;
 use super::{HAL, render, unexpected};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::engine::{EngineError, Settled};
 use crate::http::basic::AdminAccess;
 use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::{engine_problem, not_found};
 use crate::http::request::{Connection, Request, reason as given_reason};
 use crate::http::server::App;
 use crate::http::{Response, empty, typed};
+use leasehold_engine::{EngineError, Settled};
 
 /// Names looked at while the table can't be written ...
 const NAMES_PER_LOOK: usize = 4096;

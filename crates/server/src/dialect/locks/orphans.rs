@@ -14,9 +14,9 @@ use leasehold_core::View;
 use leasehold_core::table::{ListFilter, ListPage};
 use leasehold_core::{ClaimId, Status};
 
-use crate::engine::withdrawals::withdrawal_while_waiting;
-use crate::engine::{Engine, EngineError};
-use crate::outside::{self, Instant};
+use leasehold_engine::machine::{self, Instant};
+use leasehold_engine::withdrawals::withdrawal_while_waiting;
+use leasehold_engine::{Engine, EngineError};
 
 /// Why a request ended whose node was silent for too long.
 pub(super) const NODE_SILENT: &str = "the node on which it waited was not heard for a while";
@@ -42,7 +42,7 @@ pub async fn withdraw_orphans(engine: Arc<Engine>) {
             Err(EngineError::Stopping) => return,
             Err(error) => tracing::warn!(%error, "lock requests of the last run are not withdrawn yet"),
         }
-        outside::sleep(AGAIN_AFTER).await;
+        machine::sleep(AGAIN_AFTER).await;
     }
 }
 
@@ -52,7 +52,7 @@ pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
     let mut others: BTreeMap<u64, (Instant, bool)> = BTreeMap::new();
     let mut last_turn = Instant::now();
     loop {
-        outside::sleep(LOOK_EVERY).await;
+        machine::sleep(LOOK_EVERY).await;
         if !engine.leads() {
             others.clear();
             last_turn = Instant::now();

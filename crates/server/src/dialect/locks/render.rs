@@ -7,8 +7,8 @@ use leasehold_core::{Claim, Format, Status, View};
 use serde_json::{Value, json};
 
 use super::parse::seconds;
-use crate::engine::clock::wall_us;
 use crate::http::time::rfc3339;
+use leasehold_engine::clock::wall_us;
 
 /// A lock, held or waiting. What another dialect claimed is shown as a lock too.
 pub(super) fn lock(view: &View) -> Value {

@@ -14,14 +14,14 @@ use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Outcome, Rejection, Sta
 use super::orphans::NODE_SILENT;
 use super::{refused, unexpected};
 use crate::access::Caller;
-use crate::engine::withdrawals::withdrawal;
-use crate::engine::{Engine, EngineError};
 use crate::http::problem::{engine_problem, problem};
 use crate::http::request::Connection;
 use crate::http::server::App;
 use crate::http::{Response, empty};
-use crate::outside::{self, Instant};
-use crate::publish::Waiter;
+use leasehold_engine::machine::{self, Instant};
+use leasehold_engine::publish::Waiter;
+use leasehold_engine::withdrawals::withdrawal;
+use leasehold_engine::{Engine, EngineError};
 
 /// How long the table may take to end a wait that is over. After that this node does it.
 const LATE_MAX: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ async fn turn(
             () = waiter.woken() => (None, false),
             _ = stopping.wait_for(|stopping| *stopping) => (Some(EngineError::Stopping.into()), false),
             _ = caller.ended() => (Some(NotAcquired::CredentialsEnded), false),
-            () = outside::sleep_until(until) => (None, true),
+            () = machine::sleep_until(until) => (None, true),
         };
         if let Some(end) = end {
             let why = match end {
