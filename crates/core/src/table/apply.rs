@@ -141,12 +141,7 @@ impl Table {
     }
 
     /// `open_us`: how long the request stands open if the claim waits.
-    fn activate(
-        &mut self,
-        id: ClaimId,
-        open_us: u64,
-        events: &mut Vec<Event>,
-    ) -> Result<Outcome, Rejection> {
+    fn activate(&mut self, id: ClaimId, open_us: u64, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
         let seq = self.find_settled(&Target::Claim(id), events)?;
         match self.claims.at(seq) {
             claim if claim.status.is_final() => Err(Rejection::Final(Box::new(self.view(seq)))),

@@ -153,7 +153,8 @@ pub struct Asked {
 impl Asked {
     /// Another request, which stands open for `open_us`.
     pub(super) fn again(before: Option<Self>, created_us: u64, now_us: u64, open_us: u64) -> Self {
-        let (last_us, longest_us) = before.map_or((created_us, 0), |before| (before.last_us, before.longest_us));
+        let (last_us, longest_us) =
+            before.map_or((created_us, 0), |before| (before.last_us, before.longest_us));
         let pause_us = now_us.saturating_sub(last_us).min(limits::PICKUP_US_MAX / 2);
         Self { last_us: now_us.saturating_add(open_us), longest_us: longest_us.max(pause_us) }
     }

@@ -667,7 +667,8 @@ impl Model {
         row.held_us = row.activated.map(|activated| until_us - activated.now_us);
         let active_until_us = row.deadline_us.filter(|_| row.status == Status::Active);
         let first_us = u64::from(row.ttl_us == Some(0));
-        row.left_us = active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
+        row.left_us =
+            active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
         row
     }
 

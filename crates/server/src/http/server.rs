@@ -25,7 +25,7 @@ use super::http1::Http1;
 use super::http2;
 use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places, Share};
-use super::problem::{closing, problem, try_again};
+use super::problem::{accepts_only_json, as_json, closing, problem, try_again};
 use super::request::{Connection, Request};
 use super::seats::{self, Seat, Seats, too_many_connections, turn_away};
 use super::tls::Tls;
@@ -503,6 +503,7 @@ pub(super) fn answer(
     let trace = Trace::of(&request);
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let is_read = route.as_ref().is_ok_and(Route::is_read);
+    let only_json = dialect == Dialect::Claims && accepts_only_json(request.headers());
     let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => dispatch::refused(app.clone(), request, Dialect::Other, refusal),
@@ -513,6 +514,9 @@ pub(super) fn answer(
             counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), is_read, answer.await);
         if connection.crowded.is_some() {
             response = closing(response);
+        }
+        if only_json {
+            response = as_json(response);
         }
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);

@@ -16,7 +16,7 @@ use super::render;
 use crate::access::Caller;
 use crate::http::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::http::problem::engine_problem;
-use crate::http::query::{pairs, parameters, parse_seconds};
+use crate::http::query::{pairs, parameters, parse_bound};
 use crate::http::request::{Connection, Request};
 use crate::http::server::App;
 use crate::http::time::parse_instant;
@@ -141,7 +141,7 @@ fn parse(query: Option<&str>) -> Result<ListQuery, Response> {
 
 fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
     let filter = &mut list.filter;
-    let seconds = || parse_seconds(value).map(Some).ok_or("must be a number of seconds, 0 or more");
+    let seconds = || parse_bound(value).map(Some).ok_or("must be a number of seconds");
     let instant = || parse_instant(value).map(Some).ok_or("must be an RFC 3339 time or unix seconds");
     match name {
         "resource" if value.is_empty() => return Err("must not be empty".into()),
@@ -150,8 +150,8 @@ fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
             let names = Status::ALL.map(Status::as_str).join(", ");
             filter.status = Some(Status::from_name(value).ok_or(format!("must be one of {names}"))?);
         }
-        "minimum_ttl" => filter.ttl_us.0 = seconds()?,
-        "maximum_ttl" => filter.ttl_us.1 = seconds()?,
+        "minimum_ttl" => filter.left_us.0 = seconds()?,
+        "maximum_ttl" => filter.left_us.1 = seconds()?,
         "minimum_created" => filter.created_wall_us.0 = instant()?,
         "maximum_created" => filter.created_wall_us.1 = instant()?,
         "minimum_active_duration" => filter.active_us.0 = seconds()?,
