@@ -50,7 +50,7 @@ pub(crate) struct ServeArgs {
     /// address, no on any other]
     #[arg(long, env = "LEASEHOLD_ADMIN_USERPASS_FILE", value_name = "yes|no|FILE")]
     admin_userpass_file: Option<String>,
-    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0]
+    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0, the rhythm of its client decides]
     #[arg(long, env = "LEASEHOLD_PICKUP_GRACE", value_name = "SECONDS")]
     pickup_grace: Option<f64>,
     /// Finished claims that stay readable [default: 100000]
