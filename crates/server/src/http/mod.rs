@@ -13,6 +13,7 @@ pub mod headers;
 mod http1;
 mod http2;
 pub mod limits;
+mod listeners;
 pub mod long_answer;
 pub mod places;
 pub mod problem;

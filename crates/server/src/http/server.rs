@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 use leasehold_core::{ClaimId, Ending};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -23,6 +23,7 @@ use super::delivery::Wire;
 use super::headers::Headers;
 use super::http1::Http1;
 use super::http2;
+use super::listeners::Listeners;
 use super::long_answer::{ANSWER_BYTES_MAX, counted};
 use super::places::{Full, Place, Places, Share};
 use super::problem::{closing, problem, try_again};
@@ -235,9 +236,9 @@ impl App {
     }
 }
 
-/// A bound listener: clients can connect, nobody answers yet.
+/// Bound listeners: clients can connect, nobody answers yet.
 pub struct Server {
-    listener: TcpListener,
+    listeners: Listeners,
     app: Arc<App>,
     stop: watch::Sender<bool>,
     /// Places near the engine.
@@ -249,14 +250,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the configured address.
+    /// Binds the configured addresses: all of them, or none.
     pub async fn bind(
         engine: Arc<Engine>,
         config: Config,
         guards: Arc<Guards>,
         observer: Arc<Observer>,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(config.listen).await?;
+        let listeners = Listeners::bind(&config.listen)?;
         let (stop, stopping) = watch::channel(false);
         observer.metrics.started(&engine);
         let app = App::new(engine, config, guards, observer, stopping, Aside::here());
@@ -272,12 +273,12 @@ impl Server {
         };
         let near = Arc::new(Semaphore::new(near + near_at_leader));
         let seats = Seats::new(&app.config);
-        Ok(Self { listener, app: Arc::new(app), stop, near, near_at_leader, seats })
+        Ok(Self { listeners, app: Arc::new(app), stop, near, near_at_leader, seats })
     }
 
-    /// Where it listens: the port is the system's choice if 0 was asked for.
-    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Where it listens, in the order of the configuration: a port is the system's choice if 0 was asked for.
+    pub fn local_addrs(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.listeners.local_addrs()
     }
 
     /// Serves until `stop` is done, then answers what is in flight.
@@ -286,7 +287,7 @@ impl Server {
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+                accepted = self.listeners.accept() => accepted,
                 () = &mut stop => break,
             };
             match accepted {
@@ -301,7 +302,7 @@ impl Server {
                 }
             }
         }
-        drop((self.listener, alive));
+        drop((self.listeners, alive));
         self.stop.send_replace(true);
         // Nothing is ever sent: the channel ends with the last connection.
         if tokio::time::timeout(STOP_GRACE, ended.recv()).await.is_err() {
