@@ -6,7 +6,7 @@
 //! Two attacks are refused here. A page of another site has its reader's browser send a form or a script's request here
 //! (cross-site request forgery): browsers say so in `Origin` and `Sec-Fetch-Site`. Or it gives its own name the address of
 //! this machine (DNS rebinding): then the browser takes us for that page's server, and only `Host` shows it. That second
-//! check is made where an address is all that protects the service: on a loopback address without access control.
+//! check is made where an address is all that protects the service: on loopback addresses alone, without access control.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,8 @@ impl WebOrigins {
     /// As configured.
     pub fn new(config: &Config) -> Self {
         let any = config.allowed_hosts.iter().any(|host| host == "*");
-        let is_open = config.access.is_none() && config.listen.ip().is_loopback() && !any;
+        let only_loopback = config.listen.iter().all(|address| address.ip().is_loopback());
+        let is_open = config.access.is_none() && only_loopback && !any;
         let hosts = is_open.then(|| {
             let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
             let allowed = config.allowed_hosts.iter().map(|host| bare(host).to_ascii_lowercase());
