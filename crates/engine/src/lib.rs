@@ -56,7 +56,6 @@ use leasehold_core::{Budgets, ClaimId, Command, Outcome, Settings, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
 
 use self::awaited::Awaited;
 use self::clock::TableClock;
@@ -357,26 +356,17 @@ impl Engine {
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
             None => self.wait_until_leading().await,
-            #[cfg(feature = "sim")]
             Some(cluster) => {
-                peer::simulated::open(self, door);
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().push(enter);
-                Ok(())
-            }
-            #[cfg(not(feature = "sim"))]
-            Some(cluster) => {
-                let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
+                let bound = machine::net::bind(cluster.listen).map_err(|error| {
                     let why = format!("can't listen for peers on {}: {error}", cluster.listen);
                     std::io::Error::new(error.kind(), why)
                 })?;
-                listener.set_nonblocking(true)?;
                 // Behind mutual TLS no stranger gets as far as the handshake.
                 let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
                 machine::blocking(move || secret.prepare(warns)).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
-                    match TcpListener::from_std(listener) {
+                    match machine::net::listen(bound) {
                         Ok(listener) => server.run(listener).await,
                         Err(error) => tracing::error!(%error, "the peer port can't be used"),
                     }
@@ -634,12 +624,6 @@ fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     #[cfg(feature = "sim")]
     let options = WalOptions { segment_bytes: 32 << 10, low_room_bytes: 8 << 10, ..options };
     options
-}
-
-/// A simulated node is gone: its peers don't reach it any more.
-#[cfg(feature = "sim")]
-pub(crate) fn close_door(node: NodeId) {
-    peer::simulated::close(node);
 }
 
 #[cfg(feature = "sim")]
