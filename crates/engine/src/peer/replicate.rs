@@ -141,7 +141,7 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
     {
         Box::pin(async move {
             // A peer that is there answers well within the time after which it would look for another leader.
-            let patience = option.hard_ttl() * 4;
+            let patience = option.hard_ttl() * 3 / 2;
             let (answers, answered) = mpsc::channel(PIPELINE);
             let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
             let to = Destination { link: self.link.clone(), home: self.lane.clone(), patience };
@@ -277,11 +277,13 @@ where
     S: Items<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
 {
     let (mut reader, mut writer) = tokio::io::split(lane);
-    let (sent, received, moved) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
+    let (sent, received) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (asked, moved) = (Notify::new(), Notify::new());
     let write = async {
         let mut next = Some(first);
         while let Some(request) = next {
             sent.fetch_add(1, Ordering::AcqRel);
+            asked.notify_one();
             writer.write_all(&frame_of(|head| append_after(head, &request))?).await?;
             writer.flush().await?;
             next = requests.next().await;
@@ -307,9 +309,13 @@ where
     let watch = async {
         loop {
             let before = received.load(Ordering::Acquire);
-            let owed = sent.load(Ordering::Acquire) > before;
+            if sent.load(Ordering::Acquire) == before {
+                // Without a timer: nearly all connections are idle.
+                asked.notified().await;
+                continue;
+            }
             machine::sleep(to.patience).await;
-            if owed && received.load(Ordering::Acquire) == before {
+            if received.load(Ordering::Acquire) == before {
                 return io::Error::from(io::ErrorKind::TimedOut);
             }
         }

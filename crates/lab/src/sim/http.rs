@@ -71,7 +71,7 @@ pub(super) async fn abandoned_request(
     sleep_us(100 + random.below(3_000)).await;
     let Some(running) = world::node(node) else { return false };
     let (mut here, there) = tokio::io::duplex(ON_THEIR_WAY);
-    runtime::spawn_on(node, running.app.serve(there));
+    runtime::spawn_on(node, serve_simulated(running.app, there));
     let len = body.len();
     let text = format!("POST {path} HTTP/1.1\r\nHost: node{node}\r\nContent-Length: {len}\r\n\r\n{body}");
     if here.write_all(text.as_bytes()).await.is_err() {
