@@ -10,7 +10,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Failure, Reply};
-use crate::machine::{Event, Request, State};
+use crate::machine::{Event, Request, State, is_refusal};
 use crate::settings::{margin, renew_period};
 use crate::wire::{self, ClaimInfo};
 
@@ -39,6 +39,7 @@ impl Driver {
     pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
+        entry.retry_after = None;
         if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
             entry.may_be_registered = true;
         }
@@ -50,6 +51,7 @@ impl Driver {
     fn answered(&mut self, key: u64, reply: &Reply) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.was_answered = true;
+        entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
         let status = match request {
             Request::Register => self.registered(key, reply),
@@ -76,10 +78,10 @@ impl Driver {
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
             }
-            400..500 => {
+            status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
             }
-            500.. => {
+            400.. => {
                 let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
@@ -115,7 +117,9 @@ impl Driver {
         }
         entry.id = Some(wire::id_of(&url).into());
         if reply.status == 201 {
-            self.granted(key, reply, info.as_ref(), Duration::ZERO);
+            // A repeated POST may find a claim that has been active for a while.
+            let held = info.as_ref().map_or(Duration::ZERO, held_for);
+            self.granted(key, reply, info.as_ref(), held);
         } else {
             let (claim, position) = (entry.id.clone(), info.and_then(|info| info.position));
             entry.show(|progress| {
@@ -130,9 +134,7 @@ impl Driver {
         let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
         match (reply.status, info) {
             (200, info) => {
-                let held = info.as_ref().and_then(|info| info.active_duration);
-                let held = held
-                    .map_or(Duration::MAX, |held| Duration::try_from_secs_f64(held).unwrap_or(Duration::MAX));
+                let held = info.as_ref().map_or(Duration::MAX, held_for);
                 self.granted(key, reply, info.as_ref(), held);
             }
             (409, Some(info)) => {
@@ -190,6 +192,12 @@ impl Driver {
             self.acquired(key);
         }
     }
+}
+
+/// How long the claim has been active; for ever if the server does not say.
+fn held_for(info: &ClaimInfo) -> Duration {
+    let held = info.active_duration.and_then(|held| Duration::try_from_secs_f64(held).ok());
+    held.unwrap_or(Duration::MAX)
 }
 
 /// What the server granted, which is never counted longer than what was asked for.
