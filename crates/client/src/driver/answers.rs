@@ -10,7 +10,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Failure, Reply};
-use crate::machine::{Event, Request, State};
+use crate::machine::{Event, Request, State, is_refusal};
 use crate::settings::{margin, renew_period};
 use crate::wire::{self, ClaimInfo};
 
@@ -39,6 +39,7 @@ impl Driver {
     pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
+        entry.retry_after = None;
         if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
             entry.may_be_registered = true;
         }
@@ -50,6 +51,7 @@ impl Driver {
     fn answered(&mut self, key: u64, reply: &Reply) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.was_answered = true;
+        entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
         let status = match request {
             Request::Register => self.registered(key, reply),
@@ -76,10 +78,10 @@ impl Driver {
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
             }
-            400..500 => {
+            status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
             }
-            500.. => {
+            400.. => {
                 let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
