@@ -333,12 +333,6 @@ pub enum Settled<T> {
     No(Vec<Arc<str>>),
 }
 
-/// A simulated node is gone: its peers don't reach it any more.
-#[cfg(feature = "sim")]
-pub(crate) fn close_door(node: NodeId) {
-    peer::simulated::close(node);
-}
-
 #[cfg(feature = "sim")]
 impl Engine {
     /// What is on its way to the disk is there as far as it got when the power goes.

@@ -12,7 +12,6 @@ use leasehold_core::Command;
 use leasehold_core::table::seed_indexes;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 
 use crate::awaited::Awaited;
 use crate::clock::TableClock;
@@ -173,26 +172,17 @@ impl Engine {
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
             None => self.wait_until_leading().await,
-            #[cfg(feature = "sim")]
             Some(cluster) => {
-                crate::peer::simulated::open(self, door);
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().push(enter);
-                Ok(())
-            }
-            #[cfg(not(feature = "sim"))]
-            Some(cluster) => {
-                let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
+                let bound = machine::net::bind(cluster.listen).map_err(|error| {
                     let why = format!("can't listen for peers on {}: {error}", cluster.listen);
                     std::io::Error::new(error.kind(), why)
                 })?;
-                listener.set_nonblocking(true)?;
                 // Behind mutual TLS no stranger gets as far as the handshake.
                 let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
                 machine::blocking(move || secret.prepare(warns)).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
-                    match TcpListener::from_std(listener) {
+                    match machine::net::listen(bound) {
                         Ok(listener) => server.run(listener).await,
                         Err(error) => tracing::error!(%error, "the peer port can't be used"),
                     }

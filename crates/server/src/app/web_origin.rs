@@ -6,7 +6,7 @@
 //! Two attacks are refused here. A page of another site has its reader's browser send a form or a script's request here
 //! (cross-site request forgery): browsers say so in `Origin` and `Sec-Fetch-Site`. Or it gives its own name the address of
 //! this machine (DNS rebinding): then the browser takes us for that page's server, and only `Host` shows it. That second
-//! check is made where an address is all that protects the service: on a loopback address without access control.
+//! check is made where an address is all that protects the service: on loopback addresses alone, without access control.
 
 use std::net::IpAddr;
 
@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::message::Response;
 use crate::message::connection::{Connection, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::message::headers::{Headers, Value};
+use crate::message::origin::split_origin;
 use crate::message::problem::problem;
 use crate::message::request::Request;
 
@@ -36,7 +37,8 @@ impl WebOrigins {
     /// As configured.
     pub fn new(config: &Config) -> Self {
         let any = config.allowed_hosts.iter().any(|host| host == "*");
-        let is_open = config.access.is_none() && config.listen.ip().is_loopback() && !any;
+        let only_loopback = config.listen.iter().all(|address| address.ip().is_loopback());
+        let is_open = config.access.is_none() && only_loopback && !any;
         let hosts = is_open.then(|| {
             let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
             let allowed = config.allowed_hosts.iter().map(|host| bare(host).to_ascii_lowercase());
@@ -88,12 +90,6 @@ impl WebOrigins {
     }
 }
 
-/// Whether this is an origin as a setting may name it.
-pub fn is_origin(text: &str) -> bool {
-    let text = text.strip_suffix('/').unwrap_or(text);
-    split_origin(text).is_some_and(|(_, host)| host.parse::<Authority>().is_ok() && !host.contains('@'))
-}
-
 /// Whether a page of this origin came from the place that the request goes to.
 fn is_same(origin: &str, connection: &Connection, headers: &Headers) -> bool {
     let Some((scheme, page)) = split_origin(origin) else { return false };
@@ -108,13 +104,6 @@ fn is_same(origin: &str, connection: &Connection, headers: &Headers) -> bool {
     };
     own_scheme.is_none_or(|own| own.eq_ignore_ascii_case(scheme))
         && [text(HOST), forwarded(FORWARDED_HOST)].into_iter().flatten().any(same)
-}
-
-/// Scheme and host of `https://host:port`.
-fn split_origin(origin: &str) -> Option<(&str, &str)> {
-    let (scheme, host) = origin.split_once("://")?;
-    let known = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    (known && !host.is_empty()).then_some((scheme, host))
 }
 
 /// A host without its port, brackets and last dot.
@@ -141,6 +130,7 @@ fn is_this_machine(host: &str, allowed: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::message::origin::is_origin;
     use std::net::SocketAddr;
 
     use hyper::Version;

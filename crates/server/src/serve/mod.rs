@@ -4,6 +4,7 @@
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 pub mod connection;
+mod listeners;
 mod near;
 pub mod seats;
 pub mod trace;
@@ -13,10 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_engine::Engine;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use self::connection::serve;
+use self::listeners::Listeners;
 use self::near::{NearPlaces, begins_with_probe};
 use self::seats::{Seat, Seats, turn_away};
 use crate::app::aside::Aside;
@@ -28,9 +30,9 @@ use crate::withdrawal;
 /// How long requests in flight may take to be answered once the node stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// A bound listener: clients can connect, nobody answers yet.
+/// Bound listeners: clients can connect, nobody answers yet.
 pub struct Server {
-    listener: TcpListener,
+    listeners: Listeners,
     app: Arc<App>,
     stop: watch::Sender<bool>,
     near: NearPlaces,
@@ -39,14 +41,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the configured address.
+    /// Binds the configured addresses: all of them, or none.
     pub async fn bind(
         engine: Arc<Engine>,
         config: Config,
         guards: Arc<Guards>,
         observer: Arc<Observer>,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(config.listen).await?;
+        let listeners = Listeners::bind(&config.listen)?;
         let (stop, stopping) = watch::channel(false);
         observer.metrics.started(&engine);
         let app = App::new(engine, config, guards, observer, stopping, Aside::here());
@@ -54,12 +56,12 @@ impl Server {
             tokio::spawn(withdrawal::follow(app.engine.clone(), app.guards.access.clone()));
         }
         let seats = Seats::new(&app.config);
-        Ok(Self { listener, app: Arc::new(app), stop, near: NearPlaces::default(), seats })
+        Ok(Self { listeners, app: Arc::new(app), stop, near: NearPlaces::default(), seats })
     }
 
-    /// Where it listens: the port is the system's choice if 0 was asked for.
-    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Where it listens, in the order of the configuration: a port is the system's choice if 0 was asked for.
+    pub fn local_addrs(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.listeners.local_addrs()
     }
 
     /// Serves until `stop` is done, then answers what is in flight.
@@ -68,7 +70,7 @@ impl Server {
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+                accepted = self.listeners.accept() => accepted,
                 () = &mut stop => break,
             };
             match accepted {
@@ -83,7 +85,7 @@ impl Server {
                 }
             }
         }
-        drop((self.listener, alive));
+        drop((self.listeners, alive));
         self.stop.send_replace(true);
         // Nothing is ever sent: the channel ends with the last connection.
         if tokio::time::timeout(STOP_GRACE, ended.recv()).await.is_err() {

@@ -105,7 +105,7 @@ impl<'a> Client<'a> {
     /// What answers call this owner: its client id. Another user's client with the same id is told apart.
     pub(super) fn name_of(&self, owner: &str) -> String {
         match names(owner, self.who).client {
-            id if *id == *self.id && !self.is_owner(owner) => format!("{id} of another user"),
+            id if *id == *self.id && !self.is_you(owner) => format!("{id} of another user"),
             id => id.into(),
         }
     }

@@ -127,6 +127,7 @@ pub(super) struct Summary<'a> {
     is_valid: bool,
     owner: Option<&'a str>,
     owner_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     ttl: Option<Value>,
     acquired: Option<u64>,
@@ -188,9 +189,8 @@ fn lease_json(lease: &Lease, who: &Caller) -> Vec<u8> {
 fn past_json(view: &View, who: &Caller, now_wall_us: u64) -> Value {
     let (claim, times) = (&view.claim, times(view, now_wall_us));
     let Names { client, user } = names(&claim.owner, who);
-    json!({
+    let mut object = json!({
         "owner": client,
-        "user": user,
         "acquired": whole_seconds(times.acquired_us),
         "renewed": whole_seconds(times.renewed_us),
         "expires": times.expires_us.map(whole_seconds),
@@ -199,7 +199,11 @@ fn past_json(view: &View, who: &Caller, now_wall_us: u64) -> Value {
         "ended": claim.status.as_str(),
         "version": claim.version,
         "token": claim.token,
-    })
+    });
+    if let Some(user) = user {
+        object["user"] = user.into();
+    }
+    object
 }
 
 /// Text as text; other bytes as an object that can't be mistaken for it.

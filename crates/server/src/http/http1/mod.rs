@@ -348,6 +348,9 @@ impl End {
                 let detail = format!("the headers did not arrive within {:?}", patience.unwrap_or_default());
                 Some(problem(StatusCode::REQUEST_TIMEOUT, "headers-too-slow", &detail))
             }
+            Self::Refused(StatusCode::URI_TOO_LONG, detail) => {
+                Some(problem(StatusCode::URI_TOO_LONG, "uri-too-long", detail))
+            }
             Self::Refused(status, detail) => Some(problem(*status, "not-http", detail)),
         }
     }
