@@ -279,3 +279,37 @@ fn the_blocking_client_does_the_same() {
     assert_eq!(server.status(&format!("/v1/claims/{id}/")), "released", "a dropped claim is released");
     manager.claim("r").unwrap().release().unwrap();
 }
+
+#[test]
+fn not_acquired_unreachable_refused_and_unknown_are_different_errors() {
+    let server = Server::start();
+    server.claim("held", 500.0);
+    let proxy = Proxy::before(server.addr);
+    let kind = |resource: &'static str, wait: Wait| {
+        let options = Options::url(&proxy.url());
+        runtime().block_on(async move {
+            let manager = LockManager::new(options).unwrap();
+            let request = ClaimRequest { wait, ..ClaimRequest::new(resource) };
+            let error = within(manager.request(request).unwrap().acquired()).await.unwrap_err();
+            (error.kind(), error.to_string())
+        })
+    };
+    let soon = Wait::For(Duration::from_millis(300));
+    for wait in [soon, Wait::No] {
+        assert_eq!(kind("held", wait).0, "timeout", "the server had queued it");
+        for (fault, expected) in [
+            (Fault::Cut, "unreachable"),
+            (Fault::Hold, "unreachable"),
+            (Fault::Answer(404), "refused"),
+            (Fault::Answer(403), "refused"),
+            // Whoever sent it does not say that nothing happened.
+            (Fault::Answer(502), "unknown"),
+            (Fault::Answer(503), "unknown"),
+        ] {
+            proxy.rule(move |kind| if kind == "register" { fault } else { Fault::None });
+            let (kind, words) = kind("free", wait);
+            assert_eq!(kind, expected, "{fault:?}: {words}");
+        }
+        proxy.heal();
+    }
+}

@@ -39,18 +39,19 @@ impl Driver {
     pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
-        if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
-            entry.may_be_registered = true;
+        if entry.state == State::Registering {
+            entry.may_be_registered |= matches!(failure, Failure::Lost(_));
+            entry.not_taken = Some(Error::Unreachable(failure.why().into()));
         }
-        entry.trouble = Some(failure.why().into());
-        entry.show(|progress| progress.trouble = Some(failure.why().into()));
+        entry.set_trouble(Some(failure.why().into()));
         self.on(key, Event::Response(NO_ANSWER));
     }
 
     fn answered(&mut self, key: u64, reply: &Reply) {
-        let Some(entry) = self.claims.get_mut(&key) else { return };
-        entry.was_answered = true;
-        let Some(request) = entry.state.request() else { return };
+        let Some(request) = self.claims.get(&key).and_then(|entry| entry.state.request()) else { return };
+        if reply.status == 400 && self.expired_unseen(key, wire::status_in(&reply.body).as_deref()) {
+            return self.ask_again(key);
+        }
         let status = match request {
             Request::Register => self.registered(key, reply),
             Request::Activate => self.activated(key, reply),
@@ -69,23 +70,25 @@ impl Driver {
     /// Keeps the server's words for whoever has to be told.
     fn note_refusal(&mut self, key: u64, reply: &Reply, status: u16) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        match status {
-            409 if entry.state == State::Activating => {}
+        if entry.state == State::Registering {
+            entry.not_taken = Some(refused(reply));
+        }
+        let trouble = match status {
+            409 if entry.state == State::Activating => return,
             404 if entry.state == State::Registering => {
-                let trouble = "the server does not know the claims API (404)".to_string();
-                entry.trouble = Some(trouble.clone());
-                entry.show(|progress| progress.trouble = Some(trouble));
+                "the server does not know the claims API (404)".to_string()
             }
             400..500 => {
                 entry.verdict.get_or_insert(reply.refusal());
+                return;
             }
-            500.. => {
-                let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
-                entry.trouble = Some(trouble.clone());
-                entry.show(|progress| progress.trouble = Some(trouble));
+            300.. if reply.status < 300 => {
+                format!("the answer ({}) is no claim that can be held", reply.status)
             }
-            _ => entry.show(|progress| progress.trouble = None),
-        }
+            300.. => format!("the server answers {}: {}", reply.status, wire::detail(&reply.body)),
+            _ => return entry.set_trouble(None),
+        };
+        entry.set_trouble(Some(trouble));
     }
 
     fn registered(&mut self, key: u64, reply: &Reply) -> u16 {
@@ -98,6 +101,8 @@ impl Driver {
         }
         let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
         let Some(url) = reply.location.clone().or_else(|| info.as_ref().map(|info| info.url.clone())) else {
+            // Something that is no claim: from a server, or from something between.
+            entry.may_be_registered = true;
             return NO_ANSWER;
         };
         entry.may_be_registered = false;
@@ -114,6 +119,7 @@ impl Driver {
             };
         }
         entry.id = Some(wire::id_of(&url).into());
+        entry.was_taken = true;
         if reply.status == 201 {
             self.granted(key, reply, info.as_ref(), Duration::ZERO);
         } else {
@@ -157,7 +163,7 @@ impl Driver {
     fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, held: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         let id = entry.id.clone().unwrap_or_default();
-        entry.shared.grant.set(Grant { id, token: info.and_then(|info| info.token) }).ok();
+        entry.grant = Some(Grant { id, token: info.and_then(|info| info.token) });
         let ttl = granted_ttl(entry.ttl, info);
         let usable = reply.sent + ttl.saturating_sub(held).saturating_sub(margin(ttl) + entry.lead);
         if usable.remaining() > renew_period(ttl, entry.lead) {
@@ -196,6 +202,18 @@ impl Driver {
 fn granted_ttl(asked: Duration, info: Option<&ClaimInfo>) -> Duration {
     let granted = info.and_then(|info| info.ttl).and_then(|ttl| Duration::try_from_secs_f64(ttl).ok());
     granted.map_or(asked, |granted| granted.min(asked))
+}
+
+/// Why a claim was not registered.
+fn refused(reply: &Reply) -> Error {
+    match reply.status {
+        200..400 => Error::Unknown(format!(
+            "the answer ({}) is no claim: {}",
+            reply.status,
+            wire::detail(&reply.body)
+        )),
+        _ => reply.refusal(),
+    }
 }
 
 /// A claim that is over in just the way that was asked for: the answer to an earlier request was lost.

@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) resource: String,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
+    /// Why the last renewal failed, until one gets through. Each failure is sent, also if it is the same as before.
+    pub(crate) trouble: watch::Sender<Option<String>>,
     /// Until when it certainly holds, in nanoseconds of the boot clock.
     until: AtomicU64,
 }
@@ -66,7 +68,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(resource: String) -> Self {
         let phase = watch::Sender::new(Phase::Waiting(Box::default()));
-        Self { resource, phase, grant: OnceLock::new(), until: AtomicU64::new(0) }
+        let trouble = watch::Sender::new(None);
+        Self { resource, phase, grant: OnceLock::new(), trouble, until: AtomicU64::new(0) }
     }
 
     pub(crate) fn until(&self) -> BootInstant {
@@ -128,9 +131,13 @@ pub(super) struct Entry {
     pub(super) polls: u32,
     /// A POST may have made a claim whose id is not known.
     pub(super) may_be_registered: bool,
-    /// Whether any server ever answered.
-    pub(super) was_answered: bool,
+    /// A server has put it into its queue, or granted it, at least once.
+    pub(super) was_taken: bool,
+    /// Why the last attempt to register it failed.
+    pub(super) not_taken: Option<Error>,
     pub(super) trouble: Option<String>,
+    /// What it was granted; handles see it once the grant is certain.
+    pub(super) grant: Option<Grant>,
     /// When the last grant or renewal was sent.
     pub(super) renewed: BootInstant,
     /// Granted, but for too long ago to rely on: a renewal has to succeed before anyone is told.
@@ -154,6 +161,16 @@ impl Entry {
 
     pub(super) fn set_phase(&self, phase: Phase) {
         self.shared.phase.send_replace(phase);
+    }
+
+    /// A request failed; whoever waits for the claim or holds it can see why.
+    pub(super) fn set_trouble(&mut self, trouble: Option<String>) {
+        self.show(|progress| progress.trouble.clone_from(&trouble));
+        let was_well = self.shared.trouble.borrow().is_none();
+        if self.state.is_holding() && !(was_well && trouble.is_none()) {
+            self.shared.trouble.send_replace(trouble.clone());
+        }
+        self.trouble = trouble;
     }
 
     /// Changes what a waiting claim shows.

@@ -5,9 +5,11 @@
 //!        counts as held when the server could have handed it over.
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
-//! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered.
+//! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `again.rs` asks again
+//! for those that expired unseen.
 
 mod actions;
+mod again;
 mod answers;
 mod entry;
 mod ghosts;
@@ -185,8 +187,10 @@ impl Driver {
             attempts: 0,
             polls: 0,
             may_be_registered: false,
-            was_answered: false,
+            was_taken: false,
+            not_taken: None,
             trouble: None,
+            grant: None,
             renewed: now,
             unconfirmed: false,
             is_lost: false,
@@ -291,6 +295,7 @@ impl Driver {
                 self.lose(key, Lost::NotRenewed(trouble));
             }
             TimerId::MaxHold => self.lose(key, Lost::MaxHold),
+            TimerId::End if self.expired_unseen(key, Some("expired")) => self.ask_again(key),
             TimerId::End => {
                 self.lose(key, Lost::NotRenewed(None));
                 self.on(key, Event::Signal);
