@@ -129,7 +129,7 @@ impl Scene<'_> {
         let live = self.world.server.list(&format!("resource={}", self.resource));
         let is_ours = |claim: &&serde_json::Value| match claim["status"].as_str() {
             Some("waiting") => true,
-            Some("active") => claim["ttl"] != 500.0,
+            Some("active") => claim["initial_ttl"] != 500.0,
             _ => false,
         };
         let live: Vec<_> = live.iter().filter(is_ours).collect();

@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{Server, TempDir};
 use serde_json::json;
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/golden/0.1.0/data");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../engine/tests/golden/0.1.0/data");
 
 /// The data directory as that release left it when it was killed.
 fn old_data(dir: &TempDir) -> std::path::PathBuf {

@@ -1,7 +1,7 @@
 //! Events: what changed, in the order in which it changed.
 //!
 //! In:    pushed by `table/apply.rs` while it applies.
-//! Out:   `server/src/publish.rs` wakes long-polls with them and feeds streams, metrics and audit.
+//! Out:   `engine/src/publish.rs` wakes long-polls with them and feeds streams, metrics and audit.
 //! Never: asks for anything; an event is past tense.
 
 use std::fmt;

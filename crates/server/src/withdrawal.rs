@@ -12,8 +12,8 @@ use leasehold_core::{Command, Status};
 
 use crate::access::Access;
 use crate::access::identity::user_of;
-use crate::engine::withdrawals::withdrawal_while_waiting;
-use crate::engine::{Engine, EngineError};
+use leasehold_engine::withdrawals::withdrawal_while_waiting;
+use leasehold_engine::{Engine, EngineError};
 
 /// A request that was admitted just before the change may still make a claim: after this time the table is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

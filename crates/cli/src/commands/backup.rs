@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use hyper::Method;
-use leasehold_server::engine::{recovery, snapshot_file};
+use leasehold_engine::{recovery, snapshot_file};
 
 use super::cluster::{Api, ApiArgs};
 
@@ -31,7 +31,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The number of the node that will use it
-    #[arg(long, default_value_t = leasehold_server::engine::ALONE, value_name = "N")]
+    #[arg(long, default_value_t = leasehold_engine::ALONE, value_name = "N")]
     node_id: u64,
     /// Go on with tokens above this number [default: 2^32 above the newest in the backup]
     #[arg(long, value_name = "N")]

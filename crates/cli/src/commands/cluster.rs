@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use leasehold_server::engine::recovery;
+use leasehold_engine::recovery;
 use serde_json::{Value, json};
 
 use super::output;

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_server::engine::Engine;
+use leasehold_engine::Engine;
 use tokio::task::JoinHandle;
 
 /// The way to the service manager.

@@ -11,13 +11,13 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use leasehold_engine::machine::simulated::runtime;
 use leasehold_lab::sim::{self, Bug};
-use leasehold_server::outside::simulated::runtime;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 /// Bugs that can be planted, in a build with the feature `planted`.
-const BUGS: [Bug; 7] = [
+const BUGS: [Bug; 13] = [
     Bug::AckBeforeFsync,
     Bug::WallClock,
     Bug::StaleRead,
@@ -25,6 +25,12 @@ const BUGS: [Bug; 7] = [
     Bug::Lifo,
     Bug::TokenReset,
     Bug::ParcelTwice,
+    Bug::FalseFreshness,
+    Bug::WedgedFollower,
+    Bug::RefusedYetDone,
+    Bug::StuckLinks,
+    Bug::StaleLease,
+    Bug::GhostLock,
 ];
 
 fn main() -> ExitCode {

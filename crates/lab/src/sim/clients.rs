@@ -10,8 +10,8 @@ use std::time::Duration;
 use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
-use leasehold_server::engine::{Engine, EngineError};
-use leasehold_server::outside::simulated::runtime::{self, now_us, sleep_us, timeout};
+use leasehold_engine::machine::simulated::runtime::{self, now_us, sleep_us, timeout};
+use leasehold_engine::{Engine, EngineError};
 use tokio::sync::oneshot;
 
 use super::{DRIFT_PPM_MAX, life, world};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_client::machine::{Action, Event, Request, State, Timer, step};
-use leasehold_server::outside::simulated::runtime::{now_us, timeout};
+use leasehold_engine::machine::simulated::runtime::{now_us, timeout};
 
 use super::clients::{new_handle, note, sure_us};
 use super::http::{Said, request};

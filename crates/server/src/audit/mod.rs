@@ -26,10 +26,10 @@ use serde_json::json;
 pub use self::notes::Noted;
 use self::notes::{Asker, Notes, Wish};
 use self::refusals::{Refusal, Refusals};
-use crate::engine::Engine;
-use crate::engine::clock::wall_us;
-use crate::http::time::rfc3339;
-use crate::publish::Listener;
+use crate::message::time::rfc3339;
+use leasehold_engine::Engine;
+use leasehold_engine::clock::wall_us;
+use leasehold_engine::publish::Listener;
 
 /// Lines on their way to the file.
 const QUEUE_LEN: usize = 65_536;

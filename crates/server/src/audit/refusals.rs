@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::engine::clock::wall_us;
-use crate::http::time::rfc3339;
+use crate::message::time::rfc3339;
+use leasehold_engine::clock::wall_us;
 
 /// Kinds of refusals that are counted apart; further ones are counted together.
 const KINDS_MAX: usize = 1000;

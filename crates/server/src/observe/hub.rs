@@ -13,7 +13,7 @@ use leasehold_core::Event;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::publish::Listener;
+use leasehold_engine::publish::Listener;
 
 /// Events that are kept: some seconds of a busy node, hours of a quiet one, 2 MiB at most.
 pub const RING_LEN: usize = 16_384;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold_core::{Event, EventKind, Status};
 use serde_json::{Value, json};
 
-use crate::engine::clock::wall_us;
-use crate::publish::Listener;
+use leasehold_engine::clock::wall_us;
+use leasehold_engine::publish::Listener;
 
 /// Seconds a step.
 pub const STEP_SECONDS: u64 = 10;

@@ -1,0 +1,208 @@
+//! Questions and answers over one connection to one peer, many at a time.
+//!
+//! In:    [`Ask`]s. Out: their [`Answer`]s, in whatever order they come.
+//! Never: asks twice by itself: whoever asks knows whether a question may be repeated. Never asks over a connection on
+//!        which an answer was waited for in vain: TCP may take half a minute to notice that the peer is reached again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::pace::Pace;
+use super::wire::{FRAME_MAX, Stream, frame, receive};
+use super::{Answer, Ask, Door, Lane, PeerError};
+#[cfg(feature = "sim")]
+use crate::machine::simulated::{Bug, is_planted};
+use crate::machine::{self, Instant};
+use crate::types::NodeId;
+
+/// Questions on their way at once; more wait.
+const QUEUE: usize = 256;
+
+/// A peer that can be asked. It is called when there is a question and no connection.
+pub(super) struct Link {
+    door: Arc<Door>,
+    node: Option<NodeId>,
+    address: String,
+    line: tokio::sync::Mutex<Option<Line>>,
+    next: AtomicU64,
+    pace: Pace,
+}
+
+/// Those who wait for an answer; `None` once the connection is gone.
+type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>>;
+
+#[derive(Clone)]
+struct Line {
+    frames: mpsc::Sender<Vec<u8>>,
+    waiting: Waiting,
+    /// Answers that have come.
+    answers: Arc<AtomicU64>,
+    /// Told when the connection is to be closed.
+    hang_up: Arc<Notify>,
+}
+
+impl Link {
+    pub(super) fn new(door: Arc<Door>, node: Option<NodeId>, address: &str) -> Self {
+        let (line, next, pace) = Default::default();
+        Self { door, node, address: address.into(), line, next, pace }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) async fn ask(&self, ask: &Ask, time: Duration) -> Result<Answer, PeerError> {
+        let until = Instant::now() + time;
+        let line = self.in_time(until, self.line()).await?;
+        self.ask_on(&line, ask, until).await
+    }
+
+    /// Asks over a connection of its own, where nothing can stand in the way.
+    pub(super) async fn ask_apart(&self, ask: &Ask, time: Duration) -> Result<Answer, PeerError> {
+        let until = Instant::now() + time;
+        let line = self.in_time(until, self.call()).await?;
+        let answer = self.ask_on(&line, ask, until).await;
+        line.hang_up.notify_one();
+        answer
+    }
+
+    async fn in_time(
+        &self,
+        until: Instant,
+        line: impl Future<Output = Result<Line, PeerError>>,
+    ) -> Result<Line, PeerError> {
+        let line = machine::timeout_at(until, line).await;
+        line.unwrap_or_else(|_| Err(self.unreachable(&"no connection in time")))
+    }
+
+    async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<Answer, PeerError> {
+        let before = line.answers.load(Ordering::Acquire);
+        let asked = machine::timeout_at(until, self.ask_now(line, ask)).await;
+        asked.unwrap_or_else(|_| {
+            #[cfg(feature = "sim")]
+            let before = if is_planted(Bug::StuckLinks) { u64::MAX } else { before };
+            if line.answers.load(Ordering::Acquire) == before {
+                line.hang_up.notify_one();
+            }
+            Err(PeerError::TooSlow(self.address.clone()))
+        })
+    }
+
+    async fn ask_now(&self, line: &Line, ask: &Ask) -> Result<Answer, PeerError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let bytes = frame(&(number, ask)).map_err(|error| self.unreachable(&error))?;
+        let (reply, answer) = oneshot::channel();
+        let gone = || PeerError::Lost(self.address.clone());
+        line.waiting.lock().as_mut().ok_or_else(gone)?.insert(number, reply);
+        let _forget = Forget { waiting: &line.waiting, number };
+        line.frames.send(bytes).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    async fn line(&self) -> Result<Line, PeerError> {
+        let mut line = self.line.lock().await;
+        if let Some(line) = line.as_ref().filter(|line| line.waiting.lock().is_some()) {
+            return Ok(line.clone());
+        }
+        self.pace.next().await;
+        let new = self.call().await?;
+        self.pace.is_there();
+        *line = Some(new.clone());
+        Ok(new)
+    }
+
+    /// A connection for another purpose, when it is time to call.
+    pub(super) async fn call_for(&self, lane: Lane) -> std::io::Result<Stream> {
+        self.pace.next().await;
+        let stream = self.door.call(&self.address, self.node, lane).await?;
+        self.pace.is_there();
+        Ok(stream)
+    }
+
+    async fn call(&self) -> Result<Line, PeerError> {
+        let stream = self.door.call(&self.address, self.node, Lane::Ask).await;
+        let stream = stream.map_err(|error| self.unreachable(&error))?;
+        let (frames, outgoing) = mpsc::channel(QUEUE);
+        let (answers, hang_up) = Default::default();
+        let new = Line { frames, waiting: Arc::new(Mutex::new(Some(BTreeMap::new()))), answers, hang_up };
+        machine::spawn(carry(stream, outgoing, new.clone().into_ends()));
+        Ok(new)
+    }
+
+    fn unreachable(&self, why: &dyn std::fmt::Display) -> PeerError {
+        PeerError::Unreachable { address: self.address.clone(), why: why.to_string() }
+    }
+}
+
+/// Whoever gives up on an answer is not kept.
+struct Forget<'a> {
+    waiting: &'a Waiting,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.lock().as_mut() {
+            waiting.remove(&self.number);
+        }
+    }
+}
+
+/// What a connection needs of its line. It has no way to send: it ends with the last one who has.
+struct Ends {
+    waiting: Waiting,
+    answers: Arc<AtomicU64>,
+    hang_up: Arc<Notify>,
+}
+
+impl Line {
+    fn into_ends(self) -> Ends {
+        Ends { waiting: self.waiting, answers: self.answers, hang_up: self.hang_up }
+    }
+}
+
+/// Carries frames both ways until either end is gone; then whoever still waits is told by a closed channel.
+async fn carry(stream: Stream, mut outgoing: mpsc::Receiver<Vec<u8>>, ends: Ends) {
+    let Ends { waiting, answers, hang_up } = ends;
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let send = async {
+        while let Some(mut bytes) = outgoing.recv().await {
+            // One system call for all that wait.
+            while bytes.len() < 64 << 10
+                && let Ok(more) = outgoing.try_recv()
+            {
+                bytes.extend(more);
+            }
+            if writer.write_all(&bytes).await.is_err() || writer.flush().await.is_err() {
+                return;
+            }
+        }
+    };
+    let take = async {
+        while let Ok((number, answer)) = receive::<(u64, Answer)>(&mut reader, FRAME_MAX).await {
+            answers.fetch_add(1, Ordering::AcqRel);
+            let reply = waiting.lock().as_mut().and_then(|waiting| waiting.remove(&number));
+            if let Some(reply) = reply {
+                reply.send(answer).ok();
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = hang_up.notified() => {}
+        () = send => {}
+        () = take => {}
+    }
+    waiting.lock().take();
+}

@@ -1,0 +1,136 @@
+//! The read barrier: after it, this node's table knows everything that was acknowledged anywhere before it.
+//!
+//! In:    reads that wait. Out: the moment at which they may look; one question to the majority serves all that wait.
+//! Never: trusts a clock: the leader asks a majority whether it still leads.
+
+use std::time::Duration;
+
+use openraft::raft::ReadPolicy;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::leadership::Role;
+use super::peer::{Answer, Ask};
+use super::{Engine, EngineError};
+use crate::machine::{self, Instant};
+
+/// How long this node may take to catch up with its leader before it asks anew who leads.
+const APPLY_MAX: Duration = Duration::from_secs(2);
+
+/// How long one barrier may take. A read that comes while one is on its way waits for the next: twice as long at most.
+const BARRIER_MAX: Duration = Duration::from_secs(3);
+/// How long a read may wait.
+const READ_MAX: Duration = Duration::from_secs(6);
+/// How long the leader may take to confirm with a majority that it leads.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
+
+/// A table that is known to be no older than this is not asked about again for a read that may be stale.
+const NEW_ENOUGH: Duration = Duration::from_millis(100);
+
+type Waiting = oneshot::Sender<Result<(), EngineError>>;
+
+/// Reads that wait for the next barrier.
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    waiting: Mutex<Vec<Waiting>>,
+    wake: Notify,
+}
+
+impl Barrier {
+    /// Has a barrier passed that nobody waits for, unless one was passed just now or is about to be.
+    pub(super) fn pass_for_nobody(&self, newest: Option<Instant>) {
+        if newest.is_some_and(|at| at.elapsed() < NEW_ENOUGH) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            waiting.push(oneshot::channel().0);
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Engine {
+    /// Whether this node is all there is: every read of its table is as new as any answer.
+    pub fn is_alone(&self) -> bool {
+        self.leadership.is_alone()
+    }
+
+    /// Returns when this node's table has everything that was acknowledged before the call, by any node.
+    pub async fn barrier(&self) -> Result<(), EngineError> {
+        #[cfg(feature = "sim")]
+        if crate::machine::simulated::is_planted(crate::machine::simulated::Bug::StaleRead) {
+            return Ok(());
+        }
+        // A cluster of one acknowledges what its own table has applied.
+        if self.is_alone() {
+            return Ok(());
+        }
+        let (reply, passed) = oneshot::channel();
+        self.barrier.waiting.lock().push(reply);
+        self.barrier.wake.notify_one();
+        // Also where the engine's thread waits for its disk and passes none.
+        match machine::timeout(READ_MAX, passed).await {
+            Ok(passed) => passed.unwrap_or(Err(EngineError::Stopping)),
+            Err(_) => Err(EngineError::TooSlow),
+        }
+    }
+
+    /// Serves the reads that wait, all with one question, for ever.
+    pub(super) async fn serve_barriers(self: std::sync::Arc<Self>) {
+        loop {
+            self.barrier.wake.notified().await;
+            let waiting = std::mem::take(&mut *self.barrier.waiting.lock());
+            if waiting.is_empty() {
+                continue;
+            }
+            let asked = Instant::now();
+            let passed = machine::timeout(BARRIER_MAX, self.pass()).await;
+            let passed = passed.unwrap_or(Err(EngineError::NotLeader));
+            if passed.is_ok() {
+                self.newest.note(asked);
+            }
+            waiting.into_iter().for_each(|reply| drop(reply.send(passed.clone())));
+        }
+    }
+
+    async fn pass(&self) -> Result<(), EngineError> {
+        loop {
+            let passed = match self.leadership.role() {
+                Role::Gone => return Err(EngineError::NotLeader),
+                Role::None => None,
+                Role::Leads { .. } => self.leader_barrier().await.ok(),
+                Role::Follows { leader } => {
+                    let asked = self.peers.ask(leader, &Ask::Barrier).await;
+                    let passed = match asked {
+                        Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
+                        _ => None,
+                    };
+                    self.leadership.leader_took(passed.is_some());
+                    passed
+                }
+            };
+            if let Some((index, now_us)) = passed
+                && machine::timeout(APPLY_MAX, self.shared.wait_applied(index)).await.is_ok()
+            {
+                self.clock.told(now_us);
+                return Ok(());
+            }
+            let changed = self.leadership.reader.notified();
+            machine::timeout(Duration::from_millis(20), changed).await.ok();
+        }
+    }
+
+    /// On the leader: the newest entry that may have been acknowledged, and the table's time, once a majority has
+    /// confirmed that it still leads.
+    pub(super) async fn leader_barrier(&self) -> Result<(u64, u64), EngineError> {
+        if !matches!(self.leadership.role(), Role::Leads { .. }) {
+            return Err(EngineError::NotLeader);
+        }
+        let confirmed = self.raft().ensure_linearizable(ReadPolicy::ReadIndex);
+        let Ok(Ok(read)) = machine::timeout(CONFIRM_MAX, confirmed).await else {
+            return Err(EngineError::NotLeader);
+        };
+        Ok((read.index(), self.clock.now_us()))
+    }
+}
