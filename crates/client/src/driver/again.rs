@@ -13,8 +13,10 @@ impl Driver {
     pub(super) fn expired_unseen(&self, key: u64, status: Option<&str>) -> bool {
         let Some(entry) = self.claims.get(&key) else { return false };
         let is_waited_for = entry.on_claim.is_some() && entry.verdict.is_none() && entry.wait != Wait::No;
+        // A claim that was taken up from another process has been held before.
+        let was_held = entry.shared.grant.get().is_some();
         let was_asked = entry.state == State::Activating || entry.state.is_holding();
-        is_waited_for && was_asked && status == Some("expired")
+        is_waited_for && was_asked && !was_held && status == Some("expired")
     }
 
     /// Registers the claim under another key, after a pause: a ttl that is shorter than every answer would have no end of it.

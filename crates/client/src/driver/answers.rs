@@ -10,7 +10,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Failure, Reply};
-use crate::machine::{Event, Request, State};
+use crate::machine::{Event, Request, State, is_refusal};
 use crate::settings::{margin, renew_period};
 use crate::wire::{self, ClaimInfo};
 
@@ -39,6 +39,7 @@ impl Driver {
     pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
+        entry.retry_after = None;
         if entry.state == State::Registering {
             entry.may_be_registered |= matches!(failure, Failure::Lost(_));
             entry.not_taken = Some(Error::Unreachable(failure.why().into()));
@@ -48,7 +49,9 @@ impl Driver {
     }
 
     fn answered(&mut self, key: u64, reply: &Reply) {
-        let Some(request) = self.claims.get(&key).and_then(|entry| entry.state.request()) else { return };
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.retry_after = reply.retry_after;
+        let Some(request) = entry.state.request() else { return };
         if reply.status == 400 && self.expired_unseen(key, wire::status_in(&reply.body).as_deref()) {
             return self.ask_again(key);
         }
@@ -78,7 +81,7 @@ impl Driver {
             404 if entry.state == State::Registering => {
                 "the server does not know the claims API (404)".to_string()
             }
-            400..500 => {
+            status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
                 return;
             }
