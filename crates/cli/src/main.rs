@@ -95,7 +95,8 @@ fn main() -> ExitCode {
         Command::Exec(args) => Ok(commands::exec::run(&args)),
     };
     result.unwrap_or_else(|error| {
-        report(&error);
+        // A server's words may be in it.
+        commands::complain(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }
@@ -110,13 +111,4 @@ fn refuse(error: &clap::Error) -> ExitCode {
         _ if is_run => ExitCode::from(commands::exit_code::OWN_FAILURE),
         code => ExitCode::from(code.to_le_bytes()[0]),
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where an error reaches the person who typed the command"
-)]
-fn report(error: &anyhow::Error) {
-    // A server's words may be in it.
-    eprintln!("leasehold: {}", commands::output::plain_lines(&format!("{error:#}")));
 }

@@ -49,6 +49,9 @@ pub struct ClaimInfo {
     /// When it expires unless renewed.
     #[serde(default)]
     pub expires: Option<String>,
+    /// Why it was ended, if somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Who holds the resource: only in the answer "not your turn".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<ClaimInfo>>,
