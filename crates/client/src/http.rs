@@ -186,9 +186,6 @@ impl Http {
         let reply = whole.unwrap_or_else(|_| Err("its answer does not end".into()));
         let reply = reply.map_err(|why| Failure::Lost(node.named(&why)))?;
         node.keep(connection);
-        if reply.status == 408 {
-            return Err(Failure::NotSent(node.named("the request came too slowly (408)")));
-        }
         if !call.raw && (200..300).contains(&reply.status) && !is_json(&reply.body) {
             let what = format!("what it answers ({}) is not from a lock server", reply.status);
             return Err(Failure::Lost(node.named(&what)));
@@ -206,7 +203,8 @@ impl Http {
                 Ok(Ok(response)) if response.status() != 408 => {
                     return Ok((connection, sent, false, response));
                 }
-                // The server may close a connection that was idle just when it is used, and this request can be repeated.
+                // The server may close a connection that was idle, or give up on it (408), just when it is used. This request
+                // can be repeated.
                 Ok(Ok(_) | Err(Broken::Closed(_))) => {}
                 Ok(Err(Broken::Silent)) | Err(_) => return Err(Failure::Lost(node.named(NO_ANSWER))),
             }
@@ -324,7 +322,7 @@ async fn read(response: Response<Incoming>, node: &Node, sent: BootInstant) -> R
         status: head.status.as_u16(),
         location: text("location"),
         link: text("link"),
-        retry_after: text("retry-after").and_then(|after| after.parse().ok()).map(Duration::from_secs),
+        retry_after: text("retry-after").and_then(|after| after.trim().parse().ok()).map(Duration::from_secs),
         body: body.to_bytes(),
     })
 }

@@ -14,6 +14,7 @@ mod audit;
 mod cluster;
 mod dialects;
 mod keys;
+mod leases;
 mod limits;
 mod pages;
 mod provider;

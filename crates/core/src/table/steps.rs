@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::Table;
 use super::ahead::AHEAD;
 use super::budgets::Share;
 use super::claim::{End, Status};
@@ -12,7 +13,6 @@ use super::name_index::Spot;
 use super::packed::Packed;
 use super::record::{RareBytes, Record};
 use super::resource::Slot;
-use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
 use crate::event::{Event, EventKind};
 use crate::name::ClaimId;
@@ -125,18 +125,23 @@ impl Table {
         self.last_token += 1;
         self.last_version += 1;
         let (token, version, clock) = (self.last_token, self.last_version, self.clock);
-        let grace_us = self.settings.pickup_grace_us;
+        let (grace_us, by_rhythm) = (self.settings.pickup_grace_us, self.picks_up_by_rhythm());
         let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
             let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
-            claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
-            let grace_us = if claim.unpicked { grace_us } else { 0 };
+            claim.unpicked = unseen && claim.ttl_us().is_some() && (grace_us > 0 || by_rhythm);
+            let (grace_us, pickup_us) = match claim.take_pickup_us(clock.now_us) {
+                _ if !claim.unpicked => (0, 0),
+                pickup_us if grace_us == 0 => (0, pickup_us),
+                _ => (grace_us, 0),
+            };
             claim.status = Status::Active;
             claim.token = Packed::new(token);
             claim.version = Packed::new(version);
             claim.set_granted(clock);
             claim.renewed_wall_us = clock.wall_us;
-            claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
+            let until_us = |ttl_us: u64| ttl_us.saturating_add(grace_us).max(pickup_us);
+            claim.set_deadline(clock.now_us, claim.ttl_us().map(until_us));
         });
         let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource);
         self.resources.at_mut(slot).set_active(Some(seq));
@@ -360,10 +365,11 @@ impl Table {
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
     pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
         self.live_bytes += bytes;
-        match self.namespaces.get_mut(namespace_of(resource)) {
+        match self.namespaces.get_mut(self.version.namespace_of(resource)) {
             Some(share) => share.add(bytes),
             None => {
-                self.namespaces.insert(namespace_of(resource).into(), Share { claims: 1, bytes });
+                self.namespaces
+                    .insert(self.version.namespace_of(resource).into(), Share { claims: 1, bytes });
             }
         }
         let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
@@ -378,7 +384,7 @@ impl Table {
         let bytes = RareBytes { reason: 0, ..rare }.counted(names);
         self.live_bytes -= bytes;
         self.finished_bytes += rare.counted(names);
-        let namespace = namespace_of(name);
+        let namespace = self.version.namespace_of(name);
         if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
             self.namespaces.remove(namespace);
         }
