@@ -1,8 +1,8 @@
 //! The engine's own thread: proposer, openraft, log and table run there, one after the other, and some connections.
 //!
-//! In:    futures of the engine; connections, as many as `http/server.rs` keeps near. Out: their results, on whichever
+//! In:    futures of the engine; connections, as many as `server/src/serve/near.rs` keeps near. Out: their results, on whichever
 //!        thread asked.
-//! Never: runs what takes long (`http/aside.rs`). What passes between these tasks several times an entry costs a look
+//! Never: runs what takes long (`server/src/app/aside.rs`). What passes between these tasks several times an entry costs a look
 //!        at a local queue instead of waking another thread; and requests that arrive while an entry is being synced
 //!        are all in the next one.
 

@@ -15,11 +15,11 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::cluster::ClusterOptions;
 use crate::access::settings::AccessOptions;
+use crate::app::administrators::AdminAccess;
+use crate::app::places::Share;
+use crate::app::web_origin;
 use crate::audit::AuditOptions;
-use crate::http::basic::AdminAccess;
-use crate::http::places::Share;
 use crate::http::tls::TlsOptions;
-use crate::http::web_origin;
 use leasehold_engine::ClusterConfig;
 
 /// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.

@@ -18,16 +18,17 @@ use hyper::{StatusCode, Version};
 use tokio::sync::Semaphore;
 
 use crate::access::rules::Verb;
-use crate::access::{Caller, Recognised};
-use crate::dashboard;
-use crate::dialect::{claims, dss, leases, locks};
-use crate::http::basic::AdminAccess;
-use crate::http::body::RequestBody;
-use crate::http::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
-use crate::http::request::{Connection, Request, drain};
-use crate::http::server::App;
-use crate::http::{Response, cluster, limits};
-use crate::observe::{events, health};
+use crate::access::{Caller, LastKnown, Recognised};
+use crate::api::{claims, cluster, dashboard, dss, events, leases, limits, locks, probes};
+use crate::app::App;
+use crate::app::administrators::AdminAccess;
+use crate::app::receive::drain;
+use crate::message::Response;
+use crate::message::body::RequestBody;
+use crate::message::connection::Connection;
+use crate::message::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
+use crate::message::request::Request;
+
 use crate::route::{Dialect, Freshness, Misrouted, Right, Route, Thread};
 
 /// Long answers that are made as a whole, at a time: what they take while they are made is bounded.
@@ -46,6 +47,7 @@ pub fn at_once(response: Response) -> Answer {
 pub fn answer(
     app: Arc<App>,
     connection: Arc<Connection>,
+    last_known: &LastKnown,
     request: Request,
     route: Result<Route, Misrouted>,
 ) -> Answer {
@@ -65,7 +67,7 @@ pub fn answer(
     if route.as_ref().is_ok_and(|route| route.right() == Right::Open) {
         return known(app, connection, request, route, Caller::ANYONE);
     }
-    match app.guards.access.recognise(&connection, request.headers()) {
+    match app.guards.access.recognise(&connection, last_known, request.headers()) {
         Ok(Recognised::Known(caller)) => known(app, connection, request, route, caller),
         Ok(Recognised::Unknown(pending)) => Box::pin(async move {
             let caller = app.guards.access.resolve(*pending).await;
@@ -280,7 +282,7 @@ async fn call_rarer(
         Route::Resource(name) => dashboard::resource(app, connection, &request, &name).await,
         Route::Overview => Ok(dashboard::overview(app)),
         Route::Events => events::answer(app, connection, &request, caller),
-        Route::Metrics => Ok(health::metrics(app)),
+        Route::Metrics => Ok(probes::metrics(app)),
         Route::Cluster => Ok(Box::pin(cluster::status(app, &request)).await),
         Route::AddNode => Box::pin(cluster::add(app, request, caller)).await,
         Route::RemoveNode(id) => Box::pin(cluster::remove(app, id)).await,
@@ -291,9 +293,9 @@ async fn call_rarer(
             let _turn = LONG_ANSWERS.acquire().await;
             Box::pin(cluster::backup(app)).await
         }
-        Route::Live => Ok(health::live(&request)),
-        Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(health::ready(app, &request)),
-        Route::Version => Ok(health::version()),
+        Route::Live => Ok(probes::live(&request)),
+        Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(probes::ready(app, &request)),
+        Route::Version => Ok(probes::version()),
         Route::ApiDescription => Ok(dashboard::api_description()),
         Route::Page(file) => Ok(dashboard::page(file, &request)),
     };

@@ -14,10 +14,10 @@ use hyper::Method;
 use leasehold_core::ClaimId;
 
 use crate::access::rules::Verb;
-use crate::dashboard::{self, File};
-use crate::dialect::dss::TypedCall;
-use crate::dialect::leases::path::{self as lease_path, PathMistake, Place as LeasePlace};
-use crate::dialect::locks::is_name;
+use crate::api::dashboard::{self, File};
+use crate::api::dss::TypedCall;
+use crate::api::leases::path::{self as lease_path, PathMistake, Place as LeasePlace};
+use crate::api::locks::is_name;
 
 /// Whose words a request and its answer are in; the label of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,7 +380,7 @@ fn typed(method: &Method, call: &str) -> Result<Route, Misrouted> {
     if method != Method::POST {
         return Err(Misrouted::Method(Dialect::Dss, "POST"));
     }
-    let known = crate::dialect::dss::TYPES.into_iter().find(|known| *known == kind);
+    let known = crate::api::dss::TYPES.into_iter().find(|known| *known == kind);
     let kind = known.ok_or_else(|| Misrouted::UnknownType(kind.into()))?;
     Ok(match call {
         TypedCall::Lock => Route::TypedLock(kind),
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn the_api_description_and_the_routes_name_the_same_calls() {
-        let document: serde_json::Value = serde_json::from_str(crate::openapi::document()).unwrap();
+        let document: serde_json::Value = serde_json::from_str(crate::api::openapi::document()).unwrap();
         let mut described = BTreeSet::new();
         for (template, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {

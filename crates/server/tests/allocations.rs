@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_engine::{Engine, EngineConfig};
+use leasehold_server::app::Guards;
 use leasehold_server::config::Options;
-use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::observe::Observer;
+use leasehold_server::serve::Server;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

@@ -13,13 +13,14 @@ use anyhow::{Context, anyhow};
 use leasehold_engine::publish::Listener;
 use leasehold_engine::{Engine, EngineConfig};
 use leasehold_server::access::settings::AccessOptions;
+use leasehold_server::api::locks::{withdraw_of_silent_nodes, withdraw_orphans};
+use leasehold_server::app::Guards;
 use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
-use leasehold_server::dialect::locks::{withdraw_of_silent_nodes, withdraw_orphans};
-use leasehold_server::http::seats::HEALTH_PLACES;
-use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::http::tls::TlsOptions;
 use leasehold_server::observe::Observer;
+use leasehold_server::serve::Server;
+use leasehold_server::serve::seats::HEALTH_PLACES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -342,7 +343,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
             }))
         }
     };
-    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await?;
+    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let urls: Vec<String> =
         server.local_addrs()?.iter().map(|address| format!("{scheme}://{address}")).collect();

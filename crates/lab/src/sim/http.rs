@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use leasehold_engine::machine::simulated::runtime::{self, sleep_us, timeout};
+use leasehold_server::serve::connection::serve_simulated;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -38,7 +39,7 @@ pub(super) async fn request(
         return None;
     };
     let (mut here, there) = tokio::io::duplex(ON_THEIR_WAY);
-    runtime::spawn_on(node, running.app.serve(there));
+    runtime::spawn_on(node, serve_simulated(running.app, there));
     let text = format!(
         "{method} {path} HTTP/1.1\r\nHost: node{node}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()

@@ -25,7 +25,7 @@ use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Settings};
 pub use leasehold_engine::machine::simulated::Bug;
 use leasehold_engine::machine::simulated::{self, files, runtime};
 use leasehold_engine::{ClusterConfig, Engine, EngineConfig, Secret};
-use leasehold_server::http::server::App;
+use leasehold_server::app::App;
 use leasehold_server::observe::Observer;
 
 use self::clients::{Client, read_again};

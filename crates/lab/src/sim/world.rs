@@ -10,7 +10,7 @@ use std::sync::Arc;
 use leasehold_core::{ClaimId, Table};
 use leasehold_engine::Engine;
 use leasehold_engine::machine::simulated::{self, Passage};
-use leasehold_server::http::server::App;
+use leasehold_server::app::App;
 
 use crate::history::{Handle, Op};
 use crate::random::Random;

@@ -45,10 +45,10 @@ use self::rules::{Rules, Verb};
 use self::settings::AccessOptions;
 use self::validity::{Successor, Validity, Withdrawn};
 use crate::audit::Audit;
-use crate::http::Response;
-use crate::http::headers::Headers;
-use crate::http::problem::problem;
-use crate::http::request::Connection;
+use crate::message::Response;
+use crate::message::connection::Connection;
+use crate::message::headers::Headers;
+use crate::message::problem::problem;
 
 /// Tokens remembered as good: a few megabytes.
 const REMEMBERED_MAX: usize = 10_000;
@@ -300,7 +300,12 @@ impl Access {
     }
 
     /// Finds out who asks, or that it takes a moment to. A refusal: too many requests.
-    pub fn recognise(&self, connection: &Connection, headers: &Headers) -> Result<Recognised, Response> {
+    pub fn recognise(
+        &self,
+        connection: &Connection,
+        last_known: &LastKnown,
+        headers: &Headers,
+    ) -> Result<Recognised, Response> {
         let Some(policy) = &self.policy else {
             if let Some(rates) = &self.rates {
                 self.admit(rates, &connection.client(headers), connection, headers)?;
@@ -311,7 +316,7 @@ impl Access {
         // Where proxies speak for others, credentials are not all there is to look at.
         let plain = policy.proxies.is_none() && !connection.trusted;
         let given = credentials(headers).filter(|_| plain).and_then(Result::ok);
-        if let Some(ticket) = given.and_then(|given| connection.last_known.find(&policy, given)) {
+        if let Some(ticket) = given.and_then(|given| last_known.find(&policy, given)) {
             return self.admitted(ticket, connection, headers);
         }
         let policy = policy.clone();
@@ -325,7 +330,7 @@ impl Access {
                 let validity = validity.unwrap_or_default();
                 let ticket = Arc::new(Ticket { identity, validity, policy, from, audit: self.audit.clone() });
                 if let Some(given) = given.filter(|_| keeps) {
-                    connection.last_known.keep(given, &ticket);
+                    last_known.keep(given, &ticket);
                 }
                 self.admitted(ticket, connection, headers)
             }

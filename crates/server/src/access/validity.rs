@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use super::identity::{How, Identity};
 use super::oidc::Provider;
 use super::{Caller, Policy, Ticket, unix_now};
-use crate::http::Response;
-use crate::http::problem::problem;
+use crate::message::Response;
+use crate::message::problem::problem;
 
 /// How long credentials stay good under one policy.
 #[derive(Debug, Clone, Default)]

@@ -10,12 +10,12 @@ use leasehold_core::Status;
 
 use super::metrics::CODES;
 use super::process;
-use crate::http::server::App;
+use crate::app::App;
 use crate::route::Dialect;
 use leasehold_engine::observed::ROLES;
 
 /// The text.
-pub(super) fn text(app: &App) -> String {
+pub(crate) fn text(app: &App) -> String {
     let mut out = String::with_capacity(16 << 10);
     table(&mut out, app);
     requests(&mut out, app);

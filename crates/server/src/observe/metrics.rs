@@ -1,6 +1,6 @@
 //! Counters and histograms of one node.
 //!
-//! In:    events and syncs from the engine, answered requests from `http/server.rs`. Out: numbers for `exposition.rs`.
+//! In:    events and syncs from the engine, answered requests from `serve/connection.rs`. Out: numbers for `exposition.rs`.
 //! Never: has a label that a stranger can choose: dialects, outcomes and status codes are closed lists.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -4,9 +4,7 @@
 //!        `/metrics`, the numbers of the dashboard.
 //! Never: makes the table wait: listeners push into bounded places and count; everything else is done by whoever asks.
 
-pub mod events;
-mod exposition;
-pub mod health;
+pub mod exposition;
 pub mod histogram;
 pub mod hub;
 pub mod metrics;

@@ -10,8 +10,8 @@ use httparse::Status;
 use hyper::http::uri::Uri;
 use hyper::{Method, StatusCode, Version};
 
-use crate::http::headers::{Field, Headers};
-use crate::http::request::Head as Asked;
+use crate::message::headers::{Field, Headers};
+use crate::message::request::Head as Asked;
 
 /// Bytes of request line and headers that are kept: far beyond what any client of the dialects sends.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -173,7 +173,7 @@ fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::headers::Value;
+    use crate::message::headers::Value;
 
     fn read(text: &str) -> Result<Option<Head>, BadHead> {
         take(&mut BytesMut::from(text))
