@@ -129,7 +129,7 @@ impl Scene<'_> {
         let live = self.world.server.list(&format!("resource={}", self.resource));
         let is_ours = |claim: &&serde_json::Value| match claim["status"].as_str() {
             Some("waiting") => true,
-            Some("active") => claim["ttl"] != 500.0,
+            Some("active") => claim["initial_ttl"] != 500.0,
             _ => false,
         };
         let live: Vec<_> = live.iter().filter(is_ours).collect();
@@ -186,7 +186,14 @@ async fn registering(world: &World) {
     let refused = world.scene(quick()).fault("register", Fault::Answer(403));
     let error = within(refused.request(Wait::Forever).acquired()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: 403, .. }), "{error}");
-    for fault in [Fault::Answer(503), Fault::Answer(404), Fault::Cut, Fault::Lose] {
+    for fault in [
+        Fault::Answer(503),
+        Fault::Answer(404),
+        Fault::Answer(429),
+        Fault::Later(408, 0),
+        Fault::Cut,
+        Fault::Lose,
+    ] {
         let scene = world.scene(quick()).fault_once("register", fault);
         within(scene.claim().await.release()).await.unwrap();
         assert_eq!(
@@ -243,7 +250,7 @@ async fn activating(world: &World) {
     let scene = world.scene(quick()).held().fault("activate", Fault::Answer(403));
     let error = within(scene.request(Wait::Forever).acquired()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: 403, .. }), "{error}");
-    for fault in [Fault::Answer(503), Fault::Cut, Fault::Lose] {
+    for fault in [Fault::Answer(503), Fault::Answer(429), Fault::Answer(408), Fault::Cut, Fault::Lose] {
         let scene = world.scene(Options { long_poll: SOON, ..quick() }).fault_once("activate", fault);
         let holder = world.server.claim(&scene.resource, 500.0);
         let pending = scene.request(Wait::Forever);
@@ -286,7 +293,7 @@ async fn renewing(world: &World) {
     assert!(within(claim.refresh(None)).await.is_err());
     within(claim.lost()).await;
     assert!(claim.validate().is_err());
-    for fault in [Fault::Answer(503), Fault::Cut, Fault::Lose] {
+    for fault in [Fault::Answer(503), Fault::Answer(429), Fault::Answer(408), Fault::Cut, Fault::Lose] {
         let scene = world.scene(quick()).fault_once("renew", fault);
         let claim = scene.claim().await;
         within(claim.refresh(None)).await.unwrap();
@@ -395,7 +402,9 @@ impl Ending {
 
 async fn endings(world: &World, ending: Ending) {
     let (at_it, retrying, over) = ending.states();
-    for fault in [Fault::None, Fault::Answer(503), Fault::Cut, Fault::Lose] {
+    for fault in
+        [Fault::None, Fault::Answer(503), Fault::Answer(429), Fault::Answer(408), Fault::Cut, Fault::Lose]
+    {
         let scene = world.scene(quick()).fault_once(ending.kind(), fault);
         let end = ending.begin(&scene).await;
         within(end).await.unwrap().ok();

@@ -365,7 +365,7 @@ fn a_lock_shows_up_among_the_claims_and_a_claim_among_the_locks() {
     let uid = path.rsplit('/').next().unwrap();
     let claim = server.get("/v1/claims/?resource=foo").json()[0].clone();
     assert!(claim["url"].as_str().unwrap().ends_with(&format!("/v1/claims/{uid}/")));
-    assert_eq!((&claim["status"], &claim["ttl"]), (&json!("active"), &json!(300.0)));
+    assert_eq!((&claim["status"], &claim["initial_ttl"]), (&json!("active"), &json!(300.0)));
     assert_eq!(claim["user_data"], json!({ "title": "a client", "wait": 0 }));
 
     let claim = server.claim("bar", 7.5);

@@ -46,6 +46,8 @@ pub struct Reply {
     pub location: Option<String>,
     /// Where the next page is, as the `Link` header has it.
     pub link: Option<String>,
+    /// How long the server asks to wait before the request is repeated.
+    pub retry_after: Option<Duration>,
     /// The body.
     pub body: Bytes,
 }
@@ -175,6 +177,8 @@ impl Http {
         let name = &address.authority;
         if let Some(mut connection) = self.idle_connection(at) {
             match self.exchange(at, &mut connection, call, within).await {
+                // The server has given up on the idle connection (408): the request has not been heard.
+                Ok(reply) if reply.status == 408 => {}
                 Ok(reply) => {
                     self.keep(at, connection);
                     return Ok(reply);
@@ -239,8 +243,6 @@ impl Http {
             read(response, sent).await
         };
         match tokio::time::timeout(within, whole).await {
-            // The server gave up on a request that came too slowly: it has not been heard.
-            Ok(Ok(reply)) if reply.status == 408 => Err(Broken::Closed("the request came too slowly".into())),
             Ok(result) => result,
             Err(_) => Err(Broken::TooLate),
         }
@@ -280,7 +282,9 @@ async fn read(response: Response<Incoming>, sent: BootInstant) -> Result<Reply, 
     let body = body.map_err(|error| Broken::Closed(format!("the response broke off ({error})")))?;
     let text = |name: &str| Some(head.headers.get(name)?.to_str().ok()?.to_string());
     let (location, link) = (text("location"), text("link"));
-    Ok(Reply { sent, status: head.status.as_u16(), location, link, body: body.to_bytes() })
+    let retry_after = text("retry-after").and_then(|seconds| seconds.trim().parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
+    Ok(Reply { sent, status: head.status.as_u16(), location, link, retry_after, body: body.to_bytes() })
 }
 
 /// Nothing that holds one of these locks can panic; if it did, the connections are still whole.

@@ -46,4 +46,4 @@ pub use claim::{Claim, Pending};
 pub use driver::{Phase, Progress, fresh_key};
 pub use error::{Error, Lost};
 pub use manager::LockManager;
-pub use settings::{ClaimRequest, Options, Retries, Retry, Wait};
+pub use settings::{ClaimRequest, OnLost, Options, Retries, Retry, Wait, Worker};

@@ -21,6 +21,9 @@ pub const TTL_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest time that can be set: a hundred days.
 const TIME_MAX: Duration = Duration::from_secs(100 * 86_400);
 
+/// Longest idempotency key that is sent: far more than a random one needs.
+const KEY_LEN_MAX: usize = 100;
+
 /// How one kind of request is repeated when it fails.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retry {
@@ -102,6 +105,40 @@ impl Retry {
 /// Who is told of every transition of every claim.
 pub type Observer = Arc<dyn Fn(&str, &'static Row) + Send + Sync>;
 
+/// What happens when a claim is lost, after its callbacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLost {
+    /// Nothing more: the program decides.
+    #[default]
+    Report,
+    /// SIGTERM to this process: work without its lock must not go on.
+    Terminate,
+}
+
+/// Who makes a claim. A worker has one claim on a resource at a time; workers of one process queue for it like strangers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Worker(WorkerKind);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum WorkerKind {
+    Task(tokio::task::Id),
+    Thread(std::thread::ThreadId),
+    Named(String),
+}
+
+impl Worker {
+    /// The task that runs, or the thread where there is no task.
+    pub fn current() -> Self {
+        let thread = || WorkerKind::Thread(std::thread::current().id());
+        Self(tokio::task::try_id().map_or_else(thread, WorkerKind::Task))
+    }
+
+    /// One that the program names.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self(WorkerKind::Named(name.into()))
+    }
+}
+
 /// Settings of a manager.
 #[derive(Clone)]
 pub struct Options {
@@ -121,6 +158,8 @@ pub struct Options {
     pub long_poll: Duration,
     /// How long the last request of a claim is repeated before it is left to the server's ttl.
     pub end_timeout: Duration,
+    /// What happens when a claim is lost, unless the claim says otherwise.
+    pub on_lost: OnLost,
     /// Told of every transition: for tests and for the curious.
     pub observer: Option<Observer>,
 }
@@ -136,6 +175,7 @@ impl Default for Options {
             retries: Retries::default(),
             long_poll: Duration::from_secs(30),
             end_timeout: Duration::from_secs(10),
+            on_lost: OnLost::default(),
             observer: None,
         }
     }
@@ -230,10 +270,16 @@ pub struct ClaimRequest {
     pub wait: Wait,
     /// Any JSON, kept with the claim.
     pub data: Option<Box<RawValue>>,
-    /// How long it may be held at most, renewals or not: then it counts as lost.
+    /// How long it may be held at most, renewals or not: then it counts as lost. `None`: for as long as it is wanted.
     pub max_hold: Option<Duration>,
     /// How long before the end of the ttl the claim is called lost, so that there is time to stop what it protects.
     pub lead: Duration,
+    /// What happens when it is lost; else what the manager says.
+    pub on_lost: Option<OnLost>,
+    /// Whose it is; else the task or thread that asks for it.
+    pub worker: Option<Worker>,
+    /// Under which the claim is made, so that whoever asks again under the same key gets the same claim; else a new one.
+    pub idempotency_key: Option<String>,
 }
 
 impl ClaimRequest {
@@ -246,6 +292,16 @@ impl ClaimRequest {
         let invalid = |what: String| Err(Error::Invalid(what));
         if self.resource.is_empty() {
             return invalid("the name of a resource must not be empty".into());
+        }
+        if self.max_hold == Some(Duration::ZERO) {
+            return invalid(
+                "a max_hold of 0 would hold nothing: leave it out to hold without a limit".into(),
+            );
+        }
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.len() > KEY_LEN_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            return invalid(format!("an idempotency key has 1 to {KEY_LEN_MAX} visible ASCII characters"));
         }
         let ttl = self.ttl.unwrap_or(options.ttl);
         if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
@@ -314,5 +370,9 @@ mod tests {
         assert!(claim(ClaimRequest::new("")).is_err());
         assert!(claim(ClaimRequest { lead: TTL_DEFAULT, ..ClaimRequest::new("r") }).is_err());
         assert!(claim(ClaimRequest::new("r")).is_ok());
+        let endless = ClaimRequest { max_hold: Some(Duration::ZERO), ..ClaimRequest::new("r") };
+        assert!(claim(endless).unwrap_err().to_string().contains("leave it out"));
+        let keyed = |key: &str| ClaimRequest { idempotency_key: Some(key.into()), ..ClaimRequest::new("r") };
+        assert!(claim(keyed("a-1")).is_ok() && claim(keyed("a b")).is_err() && claim(keyed("")).is_err());
     }
 }

@@ -21,9 +21,13 @@ pub struct ClaimInfo {
     /// When it was made.
     #[serde(default)]
     pub created: Option<String>,
-    /// How long it stays active without renewal, in seconds.
+    /// What is left of the time for which it stays active, in seconds. A server of release 0.1.0, which sends no `initial_ttl`,
+    /// has the length here.
     #[serde(default)]
     pub ttl: Option<f64>,
+    /// How long it stays active without renewal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_ttl: Option<f64>,
     /// How long it has been active.
     #[serde(default)]
     pub active_duration: Option<f64>,
@@ -54,6 +58,20 @@ impl ClaimInfo {
     /// The last part of its URL.
     pub fn id(&self) -> &str {
         id_of(&self.url)
+    }
+
+    /// How long it stays active without renewal, in seconds, whichever release the server is of; `None` unless it is active.
+    pub fn length(&self) -> Option<f64> {
+        self.ttl.map(|ttl| self.initial_ttl.unwrap_or(ttl))
+    }
+
+    /// How long it stays active, in seconds from the server's answer; `None` unless it is active. Only for a claim that was not
+    /// renewed: release 0.1.0 does not tell what is left after that.
+    pub(crate) fn left(&self) -> Option<f64> {
+        match (self.ttl?, self.initial_ttl) {
+            (left, Some(_)) => Some(left),
+            (length, None) => Some((length - self.active_duration?).max(0.0)),
+        }
     }
 }
 

@@ -83,6 +83,10 @@ impl Engine {
                     Ok(outcomes) => self.look_after_unknown(&batch, &outcomes),
                     Err(error) => {
                         tracing::debug!(%error, claims = batch.len(), "claims that nobody waits for stay for now");
+                        #[cfg(feature = "sim")]
+                        if machine::simulated::is_planted(machine::simulated::Bug::GhostLock) {
+                            continue;
+                        }
                         self.withdrawals.kept.lock().extend(batch);
                         machine::sleep(AGAIN_AFTER).await;
                     }

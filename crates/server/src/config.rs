@@ -15,11 +15,9 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::cluster::ClusterOptions;
 use crate::access::settings::AccessOptions;
-use crate::app::administrators::AdminAccess;
-use crate::app::places::Share;
-use crate::app::web_origin;
 use crate::audit::AuditOptions;
 use crate::http::tls::TlsOptions;
+use crate::message::origin::is_origin;
 use leasehold_engine::ClusterConfig;
 
 /// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
@@ -147,6 +145,26 @@ pub struct Config {
     pub tls: Option<TlsOptions>,
     /// Where to write who got what.
     pub audit: Option<AuditOptions>,
+}
+
+/// Who may administrate, as set by the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminAccess {
+    /// Everyone who can reach this node.
+    Open,
+    /// Nobody.
+    Off,
+    /// The users of this file.
+    Users(PathBuf),
+}
+
+/// The part of all places that one client may take, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// A user, or the address of another machine.
+    pub client: f64,
+    /// A client that is known by a loopback address alone: many programs have the same.
+    pub loopback: f64,
 }
 
 /// A setting that can't work.
@@ -351,7 +369,7 @@ fn share(fraction: Option<f64>) -> Result<Share, ConfigError> {
 fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
     let origins: Vec<String> =
         origins.unwrap_or_default().into_iter().filter(|one| !one.is_empty()).collect();
-    match origins.iter().find(|origin| !web_origin::is_origin(origin)) {
+    match origins.iter().find(|origin| !is_origin(origin)) {
         None => Ok(origins),
         Some(origin) => Err(ConfigError {
             setting: "allowed-origins",

@@ -22,6 +22,7 @@ pub mod dispatch;
 pub mod http;
 pub mod message;
 pub mod observe;
+mod pem;
 pub mod route;
 pub mod serve;
 pub mod withdrawal;

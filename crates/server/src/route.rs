@@ -19,31 +19,7 @@ use crate::api::dss::TypedCall;
 use crate::api::leases::path::{self as lease_path, PathMistake, Place as LeasePlace};
 use crate::api::locks::is_name;
 
-/// Whose words a request and its answer are in; the label of metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// `/v1/claims/`, `/v1/renewals`.
-    Claims,
-    /// `/locks/`, `/active_locks/`, `/resources`.
-    Locks,
-    /// `/v1/<namespace>/leases/`.
-    Leases,
-    /// `/v1/dss/`.
-    Dss,
-    /// Pages, streams, probes, the cluster, and paths that don't exist.
-    Other,
-}
-
-impl Dialect {
-    /// Each of them with its label, in order.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::Claims, "claims"),
-        (Self::Locks, "locks"),
-        (Self::Leases, "leases"),
-        (Self::Dss, "dss"),
-        (Self::Other, "other"),
-    ];
-}
+pub use crate::observe::Dialect;
 
 /// How new the node's table must be before the call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -161,7 +161,8 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
     field("status", Some(claim.status.clone()));
     field("token", claim.token.map(|token| token.to_string()));
     field("place", claim.position.map(|position| position.to_string()));
-    field("ttl", claim.ttl.map(seconds));
+    field("ttl", claim.length().map(seconds));
+    field("left", claim.initial_ttl.and(claim.ttl).map(seconds));
     field("expires", claim.expires.clone());
     field("owner", claim.owner.as_deref().map(String::from));
     field("waited", claim.waiting_duration.map(seconds));

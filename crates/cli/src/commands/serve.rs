@@ -51,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// address, no on any other]
     #[arg(long, env = "LEASEHOLD_ADMIN_USERPASS_FILE", value_name = "yes|no|FILE")]
     admin_userpass_file: Option<String>,
-    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0]
+    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0, the rhythm of its client decides]
     #[arg(long, env = "LEASEHOLD_PICKUP_GRACE", value_name = "SECONDS")]
     pickup_grace: Option<f64>,
     /// Finished claims that stay readable [default: 100000]
@@ -174,8 +174,8 @@ struct ClusterArgs {
     /// The authority that signed the certificates of all nodes (PEM)
     #[arg(long, env = "LEASEHOLD_PEER_TLS_CA", value_name = "FILE")]
     peer_tls_ca: Option<PathBuf>,
-    /// Milliseconds between two heartbeats; elections take some ten of them. At least three round trips of the
-    /// slowest link [default: 50]
+    /// Milliseconds between two heartbeats; a leader that died is replaced in five to six of them. At least three round
+    /// trips of the slowest link [default: 128]
     #[arg(long, env = "LEASEHOLD_HEARTBEAT_MS", value_name = "MS")]
     heartbeat_ms: Option<u64>,
 }
@@ -357,12 +357,15 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     notifier.ready(url);
     let watchdog = notifier.keep_watchdog(engine.clone());
     let failed = std::cell::OnceCell::new();
+    // As a task: the main thread need not wake up whenever it looks.
+    let watched = engine.clone();
+    let mut watch = tokio::spawn(async move { watched.failed().await });
     server
         .run(async {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
                 _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
-                why = engine.failed() => {
+                Ok(why) = &mut watch => {
                     tracing::error!(%why, "stopping: the log can't be relied on any more");
                     failed.set(why).ok();
                 }
@@ -372,6 +375,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
         .await;
     orphans.inspect(JoinHandle::abort);
     watchdog.inspect(JoinHandle::abort);
+    watch.abort();
     engine.stop().await;
     if let Some(audit) = &guards.audit {
         audit.flush();

@@ -101,6 +101,10 @@ impl Driver {
                     pause = pause.min(entry.ttl / 10);
                 }
                 entry.attempts += 1;
+                if let Some(after) = entry.retry_after.take() {
+                    // A server that asks for more than is left of the claim's time is asked once more before the end.
+                    pause = (after + pause).min(pause.max(entry.time_left(request) / 2));
+                }
                 Some(now + pause)
             }
             Timer::Renew if entry.unconfirmed => Some(now),
@@ -261,8 +265,9 @@ impl Driver {
         for (timer, due) in entry.timers.drain(..) {
             self.timers.remove(&(due, key, timer));
         }
-        if self.by_resource.get(&entry.shared.resource) == Some(&key) {
-            self.by_resource.remove(&entry.shared.resource);
+        let name = (entry.shared.resource.clone(), entry.worker.clone());
+        if self.by_resource.get(&name) == Some(&key) {
+            self.by_resource.remove(&name);
         }
         let unknown = || Error::Unknown("the server could not be told; the ttl will end the claim".into());
         let verdict = entry.verdict.take();

@@ -10,7 +10,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Failure, Reply};
-use crate::machine::{Event, Request, State};
+use crate::machine::{Event, Request, State, is_refusal};
 use crate::settings::{margin, renew_period};
 use crate::wire::{self, ClaimInfo};
 
@@ -39,6 +39,7 @@ impl Driver {
     pub(super) fn unanswered(&mut self, key: u64, failure: &Failure) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
+        entry.retry_after = None;
         if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
             entry.may_be_registered = true;
         }
@@ -50,6 +51,7 @@ impl Driver {
     fn answered(&mut self, key: u64, reply: &Reply) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.was_answered = true;
+        entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
         let status = match request {
             Request::Register => self.registered(key, reply),
@@ -76,10 +78,10 @@ impl Driver {
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
             }
-            400..500 => {
+            status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
             }
-            500.. => {
+            400.. => {
                 let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
                 entry.trouble = Some(trouble.clone());
                 entry.show(|progress| progress.trouble = Some(trouble));
@@ -115,7 +117,9 @@ impl Driver {
         }
         entry.id = Some(wire::id_of(&url).into());
         if reply.status == 201 {
-            self.granted(key, reply, info.as_ref(), Duration::ZERO);
+            // The claim is new, unless the server knows keys; then it also tells what is left.
+            let whole = entry.ttl;
+            self.granted(key, reply, info.as_ref(), whole);
         } else {
             let (claim, position) = (entry.id.clone(), info.and_then(|info| info.position));
             entry.show(|progress| {
@@ -129,12 +133,7 @@ impl Driver {
     fn activated(&mut self, key: u64, reply: &Reply) -> u16 {
         let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
         match (reply.status, info) {
-            (200, info) => {
-                let held = info.as_ref().and_then(|info| info.active_duration);
-                let held = held
-                    .map_or(Duration::MAX, |held| Duration::try_from_secs_f64(held).unwrap_or(Duration::MAX));
-                self.granted(key, reply, info.as_ref(), held);
-            }
+            (200, info) => self.granted(key, reply, info.as_ref(), Duration::ZERO),
             (409, Some(info)) => {
                 if let Some(entry) = self.claims.get_mut(&key) {
                     entry.show(|progress| {
@@ -153,15 +152,17 @@ impl Driver {
         reply.status
     }
 
-    /// It is the claim's turn, since `held` ago at the moment of the answer, which is after the request was sent.
-    fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, held: Duration) {
+    /// It is the claim's turn. What is left of it counts from the answer, which is after the request was sent; it is `untold`
+    /// if the server does not tell.
+    fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, untold: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         let id = entry.id.clone().unwrap_or_default();
         entry.shared.grant.set(Grant { id, token: info.and_then(|info| info.token) }).ok();
         let ttl = granted_ttl(entry.ttl, info);
-        let usable = reply.sent + ttl.saturating_sub(held).saturating_sub(margin(ttl) + entry.lead);
+        let left = info.and_then(ClaimInfo::left).map_or(untold, seconds).min(ttl);
+        let usable = reply.sent + left.saturating_sub(margin(ttl) + entry.lead);
         if usable.remaining() > renew_period(ttl, entry.lead) {
-            self.set_deadline(key, reply.sent, ttl.saturating_sub(held));
+            self.set_deadline(key, reply.sent, left);
         } else {
             // A long-poll was sent long ago: what is left of the ttl can't be told from here. Renew, then tell.
             entry.unconfirmed = true;
@@ -194,8 +195,12 @@ impl Driver {
 
 /// What the server granted, which is never counted longer than what was asked for.
 fn granted_ttl(asked: Duration, info: Option<&ClaimInfo>) -> Duration {
-    let granted = info.and_then(|info| info.ttl).and_then(|ttl| Duration::try_from_secs_f64(ttl).ok());
-    granted.map_or(asked, |granted| granted.min(asked))
+    info.and_then(ClaimInfo::length).map_or(asked, |granted| seconds(granted).min(asked))
+}
+
+/// What can't be read as a time is none at all.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
 /// A claim that is over in just the way that was asked for: the answer to an earlier request was lost.

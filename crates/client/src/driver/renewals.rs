@@ -16,7 +16,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Call, Failure, Reply};
-use crate::machine::{Event, State, Timer};
+use crate::machine::{Event, State, Timer, is_refusal};
 use crate::settings::renew_period;
 use crate::wire::Renewals;
 
@@ -143,6 +143,7 @@ impl Driver {
     ) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.was_answered = true;
+        entry.retry_after = reply.retry_after;
         let answer = entry.id.as_ref().and_then(|id| answers.get(id));
         let status = match answer {
             Some(answer) if answer.renewed => {
@@ -157,7 +158,7 @@ impl Driver {
                 ));
                 400
             }
-            None if (400..500).contains(&reply.status) => {
+            None if is_refusal(reply.status) => {
                 entry.verdict.get_or_insert(reply.refusal());
                 reply.status
             }

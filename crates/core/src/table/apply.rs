@@ -55,7 +55,7 @@ impl Table {
     fn command(&mut self, command: &Command, events: &mut Vec<Event>) -> Outcome {
         let answer = match command {
             Command::Claim(new) => self.claim(new, events),
-            Command::Activate { id } => self.activate(*id, events),
+            Command::Activate { id } => self.activate(*id, 0, events),
             Command::Renew { target, guard, ttl_us, data } => {
                 self.renew(target, guard, *ttl_us, data.as_ref(), events)
             }
@@ -82,6 +82,7 @@ impl Table {
             Command::ConfigureBudgets(budgets) => self.configure_budgets(*budgets),
             Command::SetBudget { scope, bytes } => self.set_budget(scope, *bytes),
             Command::Refuse => Err(Rejection::NoMemory),
+            Command::Await { id, wait_us } => self.activate(*id, *wait_us, events),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }
@@ -139,26 +140,43 @@ impl Table {
         Outcome::Existing(Box::new(self.view(seq)))
     }
 
-    fn activate(&mut self, id: ClaimId, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
+    /// `open_us`: how long the request stands open if the claim waits.
+    fn activate(&mut self, id: ClaimId, open_us: u64, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
         let seq = self.find_settled(&Target::Claim(id), events)?;
-        let now_us = self.clock.now_us;
         match self.claims.at(seq) {
             claim if claim.status.is_final() => Err(Rejection::Final(Box::new(self.view(seq)))),
-            claim if claim.status == Status::Waiting => Err(Rejection::Waiting(Box::new(self.view(seq)))),
+            claim if claim.status == Status::Waiting => Err(self.still_waiting(seq, open_us)),
             claim => {
                 if claim.unpicked {
-                    self.last_version += 1;
-                    let version = self.last_version;
-                    self.update_deadline(seq, |claim| {
-                        claim.unpicked = false;
-                        claim.version = Packed::new(version);
-                        // After the grace the ttl runs, seen or not.
-                        claim.advance_deadline(now_us, claim.ttl_us());
-                    });
+                    self.pick_up(seq);
                 }
                 Ok(Outcome::Active(Box::new(self.view(seq))))
             }
         }
+    }
+
+    /// The first request for a promoted claim starts its ttl.
+    fn pick_up(&mut self, seq: u64) {
+        self.last_version += 1;
+        let (version, now_us, by_rhythm) = (self.last_version, self.clock.now_us, self.picks_up_by_rhythm());
+        self.update_deadline(seq, |claim| {
+            claim.unpicked = false;
+            claim.version = Packed::new(version);
+            match by_rhythm {
+                true => claim.set_deadline(now_us, claim.ttl_us()),
+                // After the grace the ttl runs, seen or not.
+                false => claim.advance_deadline(now_us, claim.ttl_us()),
+            }
+        });
+    }
+
+    /// The answer to a request for a claim that waits. Its client's rhythm is what a promotion will go by.
+    fn still_waiting(&mut self, seq: u64, open_us: u64) -> Rejection {
+        if self.picks_up_by_rhythm() {
+            let now_us = self.clock.now_us;
+            self.claims.update(seq, |claim| claim.note_asked(now_us, open_us));
+        }
+        Rejection::Waiting(Box::new(self.view(seq)))
     }
 
     fn renew(
@@ -172,7 +190,7 @@ impl Table {
         let seq = self.find_settled(target, events)?;
         self.check_guard(seq, guard)?;
         if self.claims.at(seq).status == Status::Waiting {
-            return Err(Rejection::Waiting(Box::new(self.view(seq))));
+            return Err(self.still_waiting(seq, 0));
         }
         if let Some(data) = data {
             self.replace_data(seq, data)?;
@@ -218,7 +236,7 @@ impl Table {
         let seq = self.find_settled(target, events)?;
         self.check_guard(seq, guard)?;
         if ending == Ending::Released && self.claims.at(seq).status == Status::Waiting {
-            return Err(Rejection::Waiting(Box::new(self.view(seq))));
+            return Err(self.still_waiting(seq, 0));
         }
         if purge_data {
             self.purge_data(seq);

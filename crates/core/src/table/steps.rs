@@ -125,18 +125,23 @@ impl Table {
         self.last_token += 1;
         self.last_version += 1;
         let (token, version, clock) = (self.last_token, self.last_version, self.clock);
-        let grace_us = self.settings.pickup_grace_us;
+        let (grace_us, by_rhythm) = (self.settings.pickup_grace_us, self.picks_up_by_rhythm());
         let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
             let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
-            claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
-            let grace_us = if claim.unpicked { grace_us } else { 0 };
+            claim.unpicked = unseen && claim.ttl_us().is_some() && (grace_us > 0 || by_rhythm);
+            let (grace_us, pickup_us) = match claim.take_pickup_us(clock.now_us) {
+                _ if !claim.unpicked => (0, 0),
+                pickup_us if grace_us == 0 => (0, pickup_us),
+                _ => (grace_us, 0),
+            };
             claim.status = Status::Active;
             claim.token = Packed::new(token);
             claim.version = Packed::new(version);
             claim.set_granted(clock);
             claim.renewed_wall_us = clock.wall_us;
-            claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
+            let until_us = |ttl_us: u64| ttl_us.saturating_add(grace_us).max(pickup_us);
+            claim.set_deadline(clock.now_us, claim.ttl_us().map(until_us));
         });
         let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource);
         self.resources.at_mut(slot).set_active(Some(seq));

@@ -7,7 +7,9 @@
 //! | version | what it adds |
 //! |---|---|
 //! | 1 | everything in release 0.1.0 |
-//! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse`; the name of a lease may contain slashes: `a/leases/b/c` counts for the namespace `a/leases` |
+//! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse`; |
+//! |   | `Await`, and pick-up by the rhythm of the client: requests for a waiting claim are part of the table; |
+//! |   | the name of a lease may contain slashes: `a/leases/b/c` counts for the namespace `a/leases` |
 
 use super::Table;
 use crate::outcome::Outcome;
@@ -62,6 +64,11 @@ impl Table {
     /// Which commands and rules hold.
     pub fn version(&self) -> u32 {
         self.version.number()
+    }
+
+    /// Whether the rhythm of a waiting claim's client decides how long a promotion waits for it.
+    pub(super) fn picks_up_by_rhythm(&self) -> bool {
+        self.version.number() >= 2
     }
 
     /// The version never goes back. The engine refuses entries of a version that this build does not know.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::table::{ListFilter, ListPage};
+use leasehold_core::table::{Asked, ListFilter, ListPage};
 use leasehold_core::{
     Budgets, ClaimId, Data, Idempotency, Outcome, Rejection, Scope, Settings, Stamp, Status, Table, View,
 };
@@ -33,6 +33,9 @@ pub(crate) struct Row {
     pub(crate) renewals: u32,
     pub(crate) status: Status,
     pub(crate) unpicked: bool,
+    /// When its client last asked for it, and the longest pause before that.
+    pub(crate) asked: Option<Asked>,
+    pub(crate) left_us: Option<u64>,
     pub(crate) position: Option<u64>,
     pub(crate) waited_us: u64,
     pub(crate) held_us: Option<u64>,
@@ -121,6 +124,8 @@ pub(crate) fn row(view: &View) -> Row {
         renewals: claim.renewals,
         status: claim.status,
         unpicked: claim.unpicked,
+        asked: claim.live.as_ref().and_then(|live| live.asked),
+        left_us: claim.left_us(view.now_us),
         position: view.position,
         waited_us: claim.waited_us(view.now_us),
         held_us: claim.held_us(view.now_us),

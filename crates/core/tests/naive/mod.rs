@@ -9,6 +9,7 @@ pub(crate) mod steps;
 use std::sync::Arc;
 
 use compare::{Answer, Row};
+use leasehold_core::table::Asked;
 use leasehold_core::{
     Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Scope,
     Settings, Stamp, Status, Target,
@@ -22,6 +23,8 @@ const OVERDUE_WAITS: usize = 100;
 const BYTES_FREE: u64 = 256;
 /// What an idempotency key counts for.
 const KEY_BYTES: usize = 180;
+/// The longest pause between two looks of a client that counts.
+const PICKUP_PAUSE_US_MAX: u64 = 300_000_000;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
@@ -83,7 +86,7 @@ impl Model {
     fn command(&mut self, command: &Command) -> Answer {
         let reply = match command {
             Command::Claim(new) => self.claim(new),
-            Command::Activate { id } => self.activate(*id),
+            Command::Activate { id } => self.activate(*id, 0),
             Command::Renew { target, guard, ttl_us, data } => {
                 self.renew(target, guard, *ttl_us, data.as_ref())
             }
@@ -122,6 +125,7 @@ impl Model {
                 Ok(Answer::word("done"))
             }
             Command::Refuse => Err(Answer::word("rejected 19")),
+            Command::Await { id, wait_us } => self.activate(*id, *wait_us),
         };
         reply.unwrap_or_else(|rejection| rejection)
     }
@@ -174,29 +178,43 @@ impl Model {
         Ok(self.show("queued", seq))
     }
 
-    fn activate(&mut self, id: ClaimId) -> Reply {
+    fn activate(&mut self, id: ClaimId, open_us: u64) -> Reply {
         let seq = self.target(&Target::Claim(id))?;
         match self.at(seq).status {
             Status::Active => {}
-            Status::Waiting => return Err(self.show("rejected 2", seq)),
+            Status::Waiting => return Err(self.still_waiting(seq, open_us)),
             _ => return Err(self.show("rejected 5", seq)),
         }
         if self.at(seq).unpicked {
-            let (now_us, version) = (self.clock.now_us, self.next_version());
+            let (now_us, version, table_version) =
+                (self.clock.now_us, self.next_version(), self.table_version);
             let claim = self.at(seq);
             let started = claim.ttl_us.map(|ttl_us| now_us + ttl_us.max(1));
-            claim.deadline_us = claim.deadline_us.min(started);
+            claim.deadline_us = if table_version < 2 { claim.deadline_us.min(started) } else { started };
             claim.unpicked = false;
             claim.version = version;
         }
         Ok(self.show("active", seq))
     }
 
+    /// Asking for a claim that waits tells how often its client looks.
+    fn still_waiting(&mut self, seq: u64, open_us: u64) -> Answer {
+        let (now_us, table_version) = (self.clock.now_us, self.table_version);
+        let claim = self.at(seq);
+        if table_version >= 2 {
+            let before = claim.asked.unwrap_or(Asked { last_us: claim.created.now_us, longest_us: 0 });
+            let pause_us = now_us.saturating_sub(before.last_us).min(PICKUP_PAUSE_US_MAX);
+            let longest_us = before.longest_us.max(pause_us);
+            claim.asked = Some(Asked { last_us: now_us + open_us, longest_us });
+        }
+        self.show("rejected 2", seq)
+    }
+
     fn renew(&mut self, target: &Target, guard: &Guard, ttl_us: Option<u64>, data: Option<&Data>) -> Reply {
         let seq = self.target(target)?;
         self.guard(seq, guard)?;
         if self.at(seq).status == Status::Waiting {
-            return Err(self.show("rejected 2", seq));
+            return Err(self.still_waiting(seq, 0));
         }
         if let Some(data) = data {
             let before = self.at(seq).clone();
@@ -234,7 +252,7 @@ impl Model {
             Ending::Revoked => Status::Revoked,
         };
         if status == Status::Released && self.at(seq).status == Status::Waiting {
-            return Err(self.show("rejected 2", seq));
+            return Err(self.still_waiting(seq, 0));
         }
         if purge {
             self.at(seq).data = None;
@@ -480,6 +498,8 @@ impl Model {
             renewals: 0,
             status: Status::Waiting,
             unpicked: false,
+            asked: None,
+            left_us: None,
             position: None,
             waited_us: 0,
             held_us: None,
@@ -492,11 +512,21 @@ impl Model {
     fn grant(&mut self, seq: u64, queued: bool) {
         self.token += 1;
         let (clock, token, version) = (self.clock, self.token, self.next_version());
-        let grace_us = self.settings.pickup_grace_us;
+        let (grace_us, table_version) = (self.settings.pickup_grace_us, self.table_version);
         let claim = self.at(seq);
-        claim.unpicked = queued && grace_us > 0 && claim.deadline_us.is_none() && claim.ttl_us.is_some();
-        let grace_us = if claim.unpicked { grace_us } else { 0 };
-        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + (ttl_us + grace_us).max(1));
+        let has_rule = grace_us > 0 || table_version >= 2;
+        claim.unpicked = queued && has_rule && claim.deadline_us.is_none() && claim.ttl_us.is_some();
+        // Whoever asks with an open request is told at once; whoever comes by now and then gets twice the longest pause.
+        let pickup_us = match claim.asked.take() {
+            Some(asked) if asked.last_us <= clock.now_us => 2 * asked.longest_us,
+            _ => 0,
+        };
+        let stays_us = |ttl_us: u64| match (claim.unpicked, grace_us) {
+            (false, _) => ttl_us,
+            (true, 0) => ttl_us.max(pickup_us),
+            (true, grace_us) => ttl_us + grace_us,
+        };
+        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + stays_us(ttl_us).max(1));
         claim.status = Status::Active;
         claim.activated = Some(clock);
         claim.renewed_wall_us = clock.wall_us;
@@ -513,6 +543,7 @@ impl Model {
         claim.status = status;
         claim.deadline_us = None;
         claim.unpicked = false;
+        claim.asked = None;
         claim.ended = Some(Stamp { now_us: ended_us, wall_us: clock.wall_us.saturating_sub(late_us) });
         claim.reason = reason.cloned();
         claim.version = version;
@@ -646,6 +677,10 @@ impl Model {
         let until_us = row.ended.map_or(now_us, |ended| ended.now_us);
         row.waited_us = row.activated.map_or(until_us, |activated| activated.now_us) - row.created.now_us;
         row.held_us = row.activated.map(|activated| until_us - activated.now_us);
+        let active_until_us = row.deadline_us.filter(|_| row.status == Status::Active);
+        let first_us = u64::from(row.ttl_us == Some(0));
+        row.left_us =
+            active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
         row
     }
 

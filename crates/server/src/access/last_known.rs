@@ -9,7 +9,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::{Policy, Ticket, unix_now};
+use super::caller::Ticket;
+use super::policy::Policy;
+use super::unix_now;
 
 /// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
 /// hashed and looked up.

@@ -12,5 +12,6 @@ pub mod events;
 pub mod leases;
 pub mod limits;
 pub mod locks;
+mod metrics;
 pub mod openapi;
 pub mod probes;

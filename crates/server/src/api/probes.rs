@@ -7,17 +7,17 @@ use std::fmt::Write;
 
 use hyper::StatusCode;
 
+use super::metrics;
 use crate::app::App;
 use crate::message::problem::problem;
 use crate::message::query::pairs;
 use crate::message::request::Request;
 use crate::message::{Response, json, typed};
-use crate::observe::exposition;
 use leasehold_engine::EngineError;
 
 /// `GET /metrics`
 pub fn metrics(app: &App) -> Response {
-    typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", exposition::text(app))
+    typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::text(app))
 }
 
 /// `GET /livez`

@@ -4,7 +4,7 @@
 //! Never: an open door by mistake: a file that is missing, empty or full of mistakes lets nobody in, and a comparison
 //!        takes as long for a good guess as for a bad one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::access::rate::Rates;
 use crate::app::places::client_name;
+use crate::config::AdminAccess;
 use crate::message::Response;
 use crate::message::headers::Headers;
 use crate::message::problem::problem;
@@ -28,17 +29,6 @@ const GUESSES_PER_SECOND: f64 = 0.5;
 const GUESSES_AT_ONCE: f64 = 10.0;
 /// Largest file of users: far more than anyone types.
 const FILE_LEN_MAX: u64 = 1 << 20;
-
-/// Who may administrate, as set by the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminAccess {
-    /// Everyone who can reach this node.
-    Open,
-    /// Nobody.
-    Off,
-    /// The users of this file.
-    Users(PathBuf),
-}
 
 /// The door to administration.
 pub struct Administrators {

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 
 use tokio::runtime::Handle;
 
-use crate::dispatch::Answer;
+use crate::message::Answer;
 use crate::message::problem::engine_problem;
 use leasehold_engine::EngineError;
 use leasehold_engine::machine::StopOnDrop;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use tokio::sync::mpsc;
 
-use crate::access::Caller;
+use crate::access::{Caller, Refusal};
 use crate::app::App;
 use crate::app::places::Place;
 use crate::message::Response;
@@ -82,7 +82,7 @@ where
         let produced = tokio::select! {
             biased;
             produced = produced => produced,
-            _ = caller.ended() => Err(caller.refuse_withdrawn().into()),
+            _ = caller.ended() => Err(Response::from(Refusal::Withdrawn).into()),
         };
         match produced {
             Ok(mut writer) => {

@@ -10,16 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::access::identity::{ANONYMOUS, client_of, user_of};
+use crate::config::Share;
 use crate::message::connection::Full;
-
-/// The part of all places that one client may take, from 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
-    /// A user, or the address of another machine.
-    pub client: f64,
-    /// A client that is known by a loopback address alone: many programs have the same.
-    pub loopback: f64,
-}
 
 /// Places of one kind.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use hyper::StatusCode;
 use hyper::body::Body;
 use hyper::header::{CONTENT_ENCODING, EXPECT};
 
-use crate::access::Caller;
+use crate::access::{Caller, Refusal};
 use crate::app::App;
 use crate::app::places::Place;
 use crate::message::Response;
@@ -70,7 +70,7 @@ pub async fn collect_body(
             Box::pin(async {
                 tokio::select! {
                     biased;
-                    _ = caller.ended() => Err(closing(caller.refuse_withdrawn())),
+                    _ = caller.ended() => Err(closing(Refusal::Withdrawn.into())),
                     collected = collect_pieces(app, body, max) => collected,
                 }
             })

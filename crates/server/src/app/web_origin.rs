@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::message::Response;
 use crate::message::connection::{Connection, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::message::headers::{Headers, Value};
+use crate::message::origin::split_origin;
 use crate::message::problem::problem;
 use crate::message::request::Request;
 
@@ -89,12 +90,6 @@ impl WebOrigins {
     }
 }
 
-/// Whether this is an origin as a setting may name it.
-pub fn is_origin(text: &str) -> bool {
-    let text = text.strip_suffix('/').unwrap_or(text);
-    split_origin(text).is_some_and(|(_, host)| host.parse::<Authority>().is_ok() && !host.contains('@'))
-}
-
 /// Whether a page of this origin came from the place that the request goes to.
 fn is_same(origin: &str, connection: &Connection, headers: &Headers) -> bool {
     let Some((scheme, page)) = split_origin(origin) else { return false };
@@ -109,13 +104,6 @@ fn is_same(origin: &str, connection: &Connection, headers: &Headers) -> bool {
     };
     own_scheme.is_none_or(|own| own.eq_ignore_ascii_case(scheme))
         && [text(HOST), forwarded(FORWARDED_HOST)].into_iter().flatten().any(same)
-}
-
-/// Scheme and host of `https://host:port`.
-fn split_origin(origin: &str) -> Option<(&str, &str)> {
-    let (scheme, host) = origin.split_once("://")?;
-    let known = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    (known && !host.is_empty()).then_some((scheme, host))
 }
 
 /// A host without its port, brackets and last dot.
@@ -142,6 +130,7 @@ fn is_this_machine(host: &str, allowed: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::message::origin::is_origin;
     use std::net::SocketAddr;
 
     use hyper::Version;

@@ -8,10 +8,13 @@ pub mod connection;
 pub mod delivery;
 pub mod digits;
 pub mod headers;
+pub mod origin;
 pub mod problem;
 pub mod query;
 pub mod request;
 pub mod time;
+
+use std::pin::Pin;
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -21,6 +24,15 @@ use self::body::ResponseBody;
 
 /// A response.
 pub type Response = hyper::Response<ResponseBody>;
+
+/// An answer on its way. It has the size of what it does: a connection keeps one, and neither a request that stands
+/// open for hours nor one of a hundred thousand a second must take the room of the largest one.
+pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// An answer that needs nothing more.
+pub fn at_once(response: Response) -> Answer {
+    Box::pin(std::future::ready(response))
+}
 
 /// A response without a body.
 pub fn empty(status: StatusCode) -> Response {

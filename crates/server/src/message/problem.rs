@@ -4,15 +4,19 @@
 //! Never: used where a dialect's document has a format of its own.
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
+use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
+use super::headers::Headers;
 use super::{Response, typed};
 use leasehold_engine::EngineError;
 
+/// The type of a problem document.
+const PROBLEM_JSON: &str = "application/problem+json";
+
 /// A problem document.
 pub fn problem(status: StatusCode, kind: &str, detail: &str) -> Response {
-    typed(status, "application/problem+json", problem_body(status, kind, detail))
+    typed(status, PROBLEM_JSON, problem_body(status, kind, detail))
 }
 
 /// Its text.
@@ -65,6 +69,31 @@ pub fn method_not_allowed(allow: &'static str) -> Response {
 pub fn try_again(mut response: Response) -> Response {
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+/// The same as plain JSON, for a client that accepts no other type.
+pub fn as_json(mut response: Response) -> Response {
+    if response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    response
+}
+
+/// Whether a client takes `application/json` and not `application/problem+json`.
+pub fn accepts_only_json(headers: &Headers) -> bool {
+    let mut takes_json = false;
+    for value in headers.get_all(ACCEPT) {
+        let Ok(value) = std::str::from_utf8(value.as_bytes()) else { return false };
+        for range in value.split(',') {
+            let range = range.split(';').next().unwrap_or_default().trim();
+            match range.to_ascii_lowercase().as_str() {
+                "application/json" => takes_json = true,
+                "*/*" | "application/*" | PROBLEM_JSON => return false,
+                _ => {}
+            }
+        }
+    }
+    takes_json
 }
 
 /// The rest of the connection can't be trusted to start with a request.

@@ -59,6 +59,13 @@ pub fn parse_seconds(text: &str) -> Option<u64> {
     text.parse().ok().and_then(seconds_to_us)
 }
 
+/// A bound of a filter: seconds, as microseconds, also below zero.
+pub fn parse_bound(text: &str) -> Option<i64> {
+    let seconds: f64 = text.parse().ok()?;
+    let size = seconds_to_us(seconds.abs())?.cast_signed();
+    Some(if seconds < 0.0 { -size } else { size })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,14 +41,12 @@ pub fn write_rfc3339(out: &mut Vec<u8>, wall_us: u64) {
     out.push(b'Z');
 }
 
-/// RFC 3339, or seconds since 1970, to microseconds.
-pub fn parse_instant(text: &str) -> Option<u64> {
+/// RFC 3339, or seconds since 1970, to microseconds; before 1970 they are below zero.
+pub fn parse_instant(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<f64>() {
-        return (seconds.is_finite() && (0.0..=1e12).contains(&seconds))
-            .then(|| (seconds * 1e6).round() as u64);
+        return (-1e12..=1e12).contains(&seconds).then(|| (seconds * 1e6).round() as i64);
     }
-    let timestamp: Timestamp = text.parse().ok()?;
-    u64::try_from(timestamp.as_microsecond()).ok()
+    text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond)
 }
 
 #[cfg(test)]

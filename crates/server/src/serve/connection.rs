@@ -29,7 +29,7 @@ use crate::http::tls::Tls;
 use crate::http::wire::Wire;
 use crate::message::Response;
 use crate::message::connection::Connection;
-use crate::message::problem::closing;
+use crate::message::problem::{accepts_only_json, as_json, closing};
 use crate::message::request::Request;
 use crate::route::{Dialect, Misrouted, Route};
 
@@ -207,6 +207,7 @@ pub(super) fn answer(
     let trace = Trace::of(&request);
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let is_read = route.as_ref().is_ok_and(Route::is_read);
+    let only_json = dialect == Dialect::Claims && accepts_only_json(request.headers());
     let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => dispatch::refused(app.clone(), request, Dialect::Other, refusal),
@@ -217,6 +218,9 @@ pub(super) fn answer(
             counted(app, forwarded.as_ref().unwrap_or(&connection.peer_name), is_read, answer.await);
         if connection.crowded.is_some() {
             response = closing(response);
+        }
+        if only_json {
+            response = as_json(response);
         }
         app.observer.metrics.answered(dialect, response.status().as_u16());
         trace.answered(&connection.peer_name, &mut response);

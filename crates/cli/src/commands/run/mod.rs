@@ -141,6 +141,7 @@ fn request(args: &RunArgs, grace: Duration) -> anyhow::Result<ClaimRequest> {
         data: Some(data),
         max_hold: args.max_hold.map(|most| most.0),
         lead: grace + KILL_TAKES.min(args.ttl.0 / 20),
+        ..ClaimRequest::default()
     })
 }
 

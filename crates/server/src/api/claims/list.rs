@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::app::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::message::connection::Connection;
 use crate::message::problem::engine_problem;
-use crate::message::query::{pairs, parameters, parse_seconds};
+use crate::message::query::{pairs, parameters, parse_bound};
 use crate::message::request::Request;
 use crate::message::time::parse_instant;
 use crate::message::{Response, json};
@@ -142,7 +142,7 @@ fn parse(query: Option<&str>) -> Result<ListQuery, Response> {
 
 fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
     let filter = &mut list.filter;
-    let seconds = || parse_seconds(value).map(Some).ok_or("must be a number of seconds, 0 or more");
+    let seconds = || parse_bound(value).map(Some).ok_or("must be a number of seconds");
     let instant = || parse_instant(value).map(Some).ok_or("must be an RFC 3339 time or unix seconds");
     match name {
         "resource" if value.is_empty() => return Err("must not be empty".into()),
@@ -151,8 +151,8 @@ fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
             let names = Status::ALL.map(Status::as_str).join(", ");
             filter.status = Some(Status::from_name(value).ok_or(format!("must be one of {names}"))?);
         }
-        "minimum_ttl" => filter.ttl_us.0 = seconds()?,
-        "maximum_ttl" => filter.ttl_us.1 = seconds()?,
+        "minimum_ttl" => filter.left_us.0 = seconds()?,
+        "maximum_ttl" => filter.left_us.1 = seconds()?,
         "minimum_created" => filter.created_wall_us.0 = instant()?,
         "maximum_created" => filter.created_wall_us.1 = instant()?,
         "minimum_active_duration" => filter.active_us.0 = seconds()?,

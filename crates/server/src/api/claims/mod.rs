@@ -23,17 +23,17 @@ use leasehold_core::{
 pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
+use crate::access::Refusal;
 use crate::access::rules::Verb;
 use crate::api::limits::no_room;
 use crate::app::App;
 use crate::app::receive::{collect_body, drain, expect_body, read_body};
 use crate::audit::Noted;
-use crate::dispatch::{Answer, at_once};
 use crate::message::body::{RequestBody, ResponseBody};
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, not_found, problem, try_again};
 use crate::message::request::{Head, Request, reason};
-use crate::message::{Response, empty, json};
+use crate::message::{Answer, Response, at_once, empty, json};
 use leasehold_engine::EngineError;
 
 /// Largest body of a request: the largest user data, in JSON, and room for the rest.
@@ -154,9 +154,9 @@ async fn post(
     }
     match outcome {
         Ok(Outcome::Granted(view) | Outcome::Queued(view)) => created(&view, &base_url),
-        // A retried request is its client looking at the claim.
-        Ok(Outcome::Existing(view)) => match Box::pin(look_at(&app, view.claim.id)).await {
-            Ok(seen) => created(&seen.unwrap_or(*view), &base_url),
+        // A retried request is its client asking for the claim.
+        Ok(Outcome::Existing(view)) => match Box::pin(told(&app, *view)).await {
+            Ok(view) => created(&view, &base_url),
             // The claim is there: nobody may say that nothing happened.
             Err(_) => engine_problem(&EngineError::Unknown),
         },
@@ -168,7 +168,7 @@ async fn post(
 
 /// The refusal of a caller whose credentials were withdrawn while it waited.
 fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
-    (wait.is_some() && caller.is_withdrawn()).then(|| caller.refuse_withdrawn())
+    (wait.is_some() && caller.is_withdrawn()).then(|| Refusal::Withdrawn.into())
 }
 
 /// The claim that a POST asks for.
@@ -208,12 +208,12 @@ async fn look_up(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller)
     view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url))
 }
 
-/// A claim as its client sees it. To those who may not see it, it is as if it were not there: its id is all they know.
+/// A claim as it is now. To those who may not see it, it is as if it were not there: its id is all they know.
 async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Option<View>, EngineError> {
     let visible =
         |table: &Table, _| table.whose(id).is_some_and(|(resource, owner)| caller.may_see(resource, owner));
     match !caller.is_checked() || app.engine.read(visible) {
-        true => look_at(app, id).await,
+        true => app.engine.claim_settled(id).await,
         false => Ok(None),
     }
 }
@@ -225,7 +225,7 @@ async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Respo
         app.engine.read(|table, _| {
             table.whose(id).map(|(resource, owner)| match caller.may_change(resource, owner) {
                 true => Ok(()),
-                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource)),
+                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource).into()),
                 false => Err(unknown_claim()),
             })
         })
@@ -238,15 +238,16 @@ async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Respo
     look().unwrap_or_else(|| Err(unknown_claim()))
 }
 
-/// A claim as it is now. Its client looks at it: a ttl that waited to be picked up starts.
-async fn look_at(app: &App, id: ClaimId) -> Result<Option<View>, EngineError> {
-    match app.engine.claim_settled(id).await? {
-        Some(view) if view.claim.unpicked => match app.engine.submit(Command::Activate { id }).await? {
-            Outcome::Active(view) => Ok(Some(*view)),
-            Outcome::Rejected(Rejection::Final(view)) => Ok(Some(*view)),
-            _ => Ok(Some(view)),
-        },
-        view => Ok(view),
+/// A claim whose own client is told of it: a ttl that waits to be picked up starts. A reader never starts it. A claim that
+/// has its ttl from its promotion on costs no command.
+async fn told(app: &App, view: View) -> Result<View, EngineError> {
+    let claim = &view.claim;
+    if !claim.unpicked || claim.left_us(view.now_us) <= claim.ttl_us() {
+        return Ok(view);
+    }
+    match app.engine.submit(Command::Activate { id: claim.id }).await? {
+        Outcome::Active(view) | Outcome::Rejected(Rejection::Final(view)) => Ok(*view),
+        _ => Ok(view),
     }
 }
 

@@ -43,7 +43,8 @@ pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) -> Range<us
     out.extend_from_within(created);
     raw(out, "\"");
     let active = claim.status == Status::Active;
-    seconds(out, "ttl", claim.ttl_us().filter(|_| active));
+    seconds(out, "ttl", claim.left_us(view.now_us));
+    seconds(out, "initial_ttl", claim.ttl_us());
     seconds(out, "active_duration", claim.held_us(view.now_us));
     seconds(out, "waiting_duration", Some(claim.waited_us(view.now_us)));
     raw(out, ", \"user_data\": ");

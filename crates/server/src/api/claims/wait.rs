@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, View};
 
 use super::parse::Patch;
-use super::{command, look_at};
+use super::{command, told};
 use crate::access::Caller;
 use crate::app::App;
 use leasehold_engine::machine;
@@ -37,13 +37,14 @@ pub(super) async fn claim(
     let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
         Outcome::Queued(view) => {
-            Outcome::Queued(Box::new(turn(app, waiter, *view, wait, caller).await.map_err(unknown)?))
+            let view = turn(app, waiter, *view, wait, caller).await.map_err(unknown)?;
+            Outcome::Queued(Box::new(told(app, view).await.map_err(unknown)?))
         }
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
             // Which claim that is was not known before: its turn may have come in between.
-            let view = look_at(app, view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
+            let view = app.engine.claim_settled(view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
             let view = match view.claim.status {
                 Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
                 _ => view,
@@ -65,15 +66,24 @@ pub(super) async fn activate(
     caller: &Caller,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
-    let again = || app.engine.submit(command(id, patch, None));
-    match again().await? {
+    match app.engine.submit(opening(app, id, patch, wait)).await? {
         Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
             view if view.claim.status == Status::Waiting => {
                 Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
             }
-            _ => again().await,
+            _ => app.engine.submit(command(id, patch, None)).await,
         },
         outcome => Ok(outcome),
+    }
+}
+
+/// The command of a request that stands open. The table knows until when, so that this time is no pause of its client.
+fn opening(app: &App, id: ClaimId, patch: &Patch, wait: Duration) -> Command {
+    match patch {
+        Patch::Activate if app.engine.table_version() >= 2 => {
+            Command::Await { id, wait_us: u64::try_from(wait.as_micros()).unwrap_or(u64::MAX) }
+        }
+        patch => command(id, patch, None),
     }
 }
 
@@ -95,7 +105,7 @@ async fn turn(
         _ = caller.ended() => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
-    Ok(look_at(app, view.claim.id).await?.unwrap_or(view))
+    Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view))
 }
 
 /// Takes a claim back whose response can't reach anyone: hyper drops the request when its connection is gone.

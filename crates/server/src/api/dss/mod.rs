@@ -93,7 +93,7 @@ async fn read(
 /// The caller has this right on each of the locks; the first on which it is missing is named.
 fn require(ask: &Ask, verb: Verb, who: &Access) -> Result<(), Response> {
     let mut resources = ask.resources.iter().flatten();
-    resources.try_for_each(|resource| who.require(verb, resource))
+    Ok(resources.try_for_each(|resource| who.require(verb, resource))?)
 }
 
 /// `POST /v1/dss/<type>/lock`

@@ -61,7 +61,7 @@ pub(super) async fn unlock(
             match admit(ask, place, &fate, who) {
                 // Nothing has happened yet: the call as a whole is refused.
                 Err(verb) if round == 0 => {
-                    return Err(who.refuse(verb, ask.resources[place].as_deref().unwrap_or("*")));
+                    return Err(who.refuse(verb, ask.resources[place].as_deref().unwrap_or("*")).into());
                 }
                 Err(_) => fates[place] = Some(Fate::failed(Errno::Eacces, None)),
                 Ok(()) => match fate {

@@ -208,7 +208,7 @@ impl Asked<'_> {
         let lease = self.look().await?;
         // Without the right to read, the holder alone sees its lease; nobody else learns even whether it is free.
         if !self.who.may(Verb::Read, &self.resource) && !lease.is_held() {
-            return Ok(render::of_nobody(self.who.refuse(Verb::Read, &self.resource)));
+            return Ok(render::of_nobody(self.who.refuse(Verb::Read, &self.resource).into()));
         }
         let mut response = match &lease.latest {
             Some(view) if self.format == Format::Raw && lease.is_held() => render::client_data(view),

@@ -119,7 +119,7 @@ pub async fn delete(
 ) -> Result<Response, Response> {
     let view = find(app, resource, uid, caller).await?;
     if !caller.may_change(resource, &view.claim.owner) {
-        return Err(caller.refuse(Verb::Revoke, resource));
+        return Err(caller.refuse(Verb::Revoke, resource).into());
     }
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.
@@ -148,8 +148,9 @@ pub async fn delete(
 /// The held or waiting lock with this URL.
 async fn find(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) -> Result<View, Response> {
     // Who may not read learns nothing, not even that there is no such lock; but everyone finds their own.
-    let none =
-        || if caller.may(Verb::Read, resource) { no_lock() } else { caller.refuse(Verb::Read, resource) };
+    let none = || {
+        if caller.may(Verb::Read, resource) { no_lock() } else { caller.refuse(Verb::Read, resource).into() }
+    };
     let Some(uid) = uid else { return Err(none()) };
     let view = app.engine.claim_settled(uid).await.map_err(|error| engine_problem(&error))?;
     let view = view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final());

@@ -7,7 +7,7 @@ use leasehold_core::Status;
 use serde_json::{Map, Value, json};
 
 use super::operation::{Operation, schema};
-use super::schemas::seconds;
+use super::schemas::{bound, seconds};
 use crate::api::dss::TYPES;
 use crate::api::events::KINDS;
 
@@ -50,16 +50,16 @@ fn claims() -> Calls {
         )
         .query("offset", json!({ "type": "integer", "minimum": 0 }), "without the first so many");
     for (name, about) in [
-        ("minimum_ttl", "active with at least this ttl"),
-        ("maximum_ttl", "active with at most this ttl"),
+        ("minimum_ttl", "active, with at least this much left of its ttl"),
+        ("maximum_ttl", "active, with at most this much left of its ttl"),
         ("minimum_active_duration", "active for at least so long"),
         ("maximum_active_duration", "active for at most so long"),
         ("minimum_waiting_duration", "waited for at least so long"),
         ("maximum_waiting_duration", "waited for at most so long"),
     ] {
-        list = list.query(name, seconds(), about);
+        list = list.query(name, bound(), about);
     }
-    let created = json!({ "type": "number", "minimum": 0, "maximum": 1e12 });
+    let created = json!({ "type": "number", "minimum": -1e12, "maximum": 1e12 });
     list = list
         .query("minimum_created", created.clone(), "created then or later: RFC 3339 or unix seconds")
         .query("maximum_created", created, "created then or earlier");

@@ -50,6 +50,12 @@ pub(super) fn seconds() -> Value {
     json!({ "type": "number", "minimum": 0, "maximum": limits::TTL_US_MAX / 1_000_000 })
 }
 
+/// A bound of a filter, which may lie below zero.
+pub(super) fn bound() -> Value {
+    let most = (limits::TTL_US_MAX / 1_000_000).cast_signed();
+    json!({ "type": "number", "minimum": -most, "maximum": most })
+}
+
 fn common() -> Named {
     let problem = object(
         &["type", "title", "status", "detail"],
@@ -92,6 +98,7 @@ fn claims() -> Named {
         "status_history": { "type": "array", "minItems": 1, "items": step },
         "created": { "type": "string", "format": "date-time" },
         "ttl": nullable("number"),
+        "initial_ttl": nullable("number"),
         "active_duration": nullable("number"),
         "waiting_duration": nullable("number"),
         "user_data": { "description": "as it was sent" },

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 
 use leasehold_core::Status;
 
-use super::metrics::CODES;
-use super::process;
 use crate::app::App;
-use crate::route::Dialect;
+use crate::observe::Dialect;
+use crate::observe::metrics::CODES;
+use crate::observe::process;
 use leasehold_engine::observed::ROLES;
 
 /// The text.
