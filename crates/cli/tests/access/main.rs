@@ -12,6 +12,7 @@ mod audit;
 mod cluster;
 mod dialects;
 mod keys;
+mod leases;
 mod limits;
 mod pages;
 mod provider;

@@ -330,3 +330,14 @@ fn slow_handshakes_and_bombs_of_headers_over_http2_are_cut_off() {
     assert!(!output.status.success() || status == "431", "{output:?}");
     assert!(authority.curl(&server, "/v1/claims/", &["--http2"]).1.ends_with("200"));
 }
+
+#[test]
+fn an_overlong_uri_is_414_over_http2_too() {
+    let authority = Authority::new();
+    let server = authority.start(EVERYONE);
+    for len in [2_049, 8_001, 40_000, 65_000] {
+        let path = format!("/v1/ops/leases/{}", "n".repeat(len));
+        let (body, last) = authority.curl(&server, &path, &["--http2"]);
+        assert!(last.ends_with("414") && body.contains("uri-too-long"), "{len}: {last} {body}");
+    }
+}

@@ -17,7 +17,7 @@ use super::claims::PAGE_BITS;
 use super::packed::Packed;
 use super::record::Record;
 use super::steps::Grant;
-use super::{Applied, Table, ThisEntry, namespace_of};
+use super::{Applied, Table, ThisEntry};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
 use crate::event::{Event, EventKind};
 use crate::limits::{EXPIRIES_PER_ENTRY, OVERDUE_WAITS_PER_ENTRY, REVOCATIONS_PER_COMMAND};
@@ -345,7 +345,7 @@ impl Table {
         self.check_table_room(all).map_err(|rejection| (0, rejection))?;
         let mut more: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(namespace_of(resource)).or_default();
+            let more = more.entry(self.version.namespace_of(resource)).or_default();
             *more += 1;
             self.check_namespace_room(resource, *more).map_err(|rejection| (index, rejection))?;
         }
@@ -366,7 +366,7 @@ impl Table {
         self.check_total_bytes(all).map_err(|rejection| (0, rejection))?;
         let mut more: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(namespace_of(resource)).or_default();
+            let more = more.entry(self.version.namespace_of(resource)).or_default();
             *more += bytes(resource);
             self.check_namespace_bytes(resource, *more).map_err(|rejection| (index, rejection))?;
         }

@@ -118,8 +118,3 @@ pub struct Applied {
     /// Everything that happened, in its order.
     pub events: Vec<Event>,
 }
-
-/// The namespace of a resource: its name up to its last `/`, empty where there is none.
-pub(crate) fn namespace_of(resource: &str) -> &str {
-    resource.rfind('/').map_or("", |slash| &resource[..slash])
-}

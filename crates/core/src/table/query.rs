@@ -7,11 +7,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Table;
 use super::claim::{Claim, Status};
 use super::claims::PAGE_BITS;
 use super::record::Record;
 use super::resource::{Resource, Slot};
-use super::{Table, namespace_of};
 use crate::command::Settings;
 use crate::name::{ClaimId, Stamp};
 use crate::outcome::View;
@@ -151,7 +151,7 @@ impl Table {
 
     /// How many claims are held or waiting in a resource's namespace.
     pub fn live_in_namespace_of(&self, resource: &str) -> u64 {
-        self.namespaces.get(namespace_of(resource)).map_or(0, |share| share.claims)
+        self.namespaces.get(self.version.namespace_of(resource)).map_or(0, |share| share.claims)
     }
 
     /// The earliest instant at which something ends by itself.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::Table;
 use super::ahead::AHEAD;
 use super::budgets::Share;
 use super::claim::{End, Status};
@@ -12,7 +13,6 @@ use super::name_index::Spot;
 use super::packed::Packed;
 use super::record::{RareBytes, Record};
 use super::resource::Slot;
-use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
 use crate::event::{Event, EventKind};
 use crate::name::ClaimId;
@@ -368,10 +368,11 @@ impl Table {
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
     pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
         self.live_bytes += bytes;
-        match self.namespaces.get_mut(namespace_of(resource)) {
+        match self.namespaces.get_mut(self.version.namespace_of(resource)) {
             Some(share) => share.add(bytes),
             None => {
-                self.namespaces.insert(namespace_of(resource).into(), Share { claims: 1, bytes });
+                self.namespaces
+                    .insert(self.version.namespace_of(resource).into(), Share { claims: 1, bytes });
             }
         }
         let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
@@ -386,7 +387,7 @@ impl Table {
         let bytes = live.counted(names);
         self.live_bytes -= bytes;
         self.finished_bytes += finished.counted(names);
-        let namespace = namespace_of(name);
+        let namespace = self.version.namespace_of(name);
         if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
             self.namespaces.remove(namespace);
         }

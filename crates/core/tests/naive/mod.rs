@@ -413,9 +413,9 @@ impl Model {
             return Err((0, format!("13 {}", settings.claims_max)));
         }
         for (index, resource) in resources.iter().enumerate() {
-            let wanted = namespace(resource);
-            let more = resources[..=index].iter().filter(|other| namespace(other) == wanted).count();
-            let used = live.iter().filter(|row| namespace(&row.resource) == wanted).count();
+            let wanted = self.namespace(resource);
+            let more = resources[..=index].iter().filter(|other| self.namespace(other) == wanted).count();
+            let used = live.iter().filter(|row| self.namespace(&row.resource) == wanted).count();
             if full(used + more, settings.claims_per_namespace_max) {
                 return Err((index, format!("12 {}", settings.claims_per_namespace_max)));
             }
@@ -437,7 +437,7 @@ impl Model {
         let all = resources.iter().map(bytes).sum();
         self.total_fits(all).map_err(|word| (0, word))?;
         for (index, resource) in resources.iter().enumerate() {
-            let same = |other: &&Arc<str>| namespace(other) == namespace(resource);
+            let same = |other: &&Arc<str>| self.namespace(other) == self.namespace(resource);
             let more = resources[..=index].iter().filter(same).map(bytes).sum();
             self.namespace_fits(more, resource).map_err(|word| (index, word))?;
         }
@@ -454,14 +454,26 @@ impl Model {
         self.within(16, more, |_| true, self.single(&Scope::Total).unwrap_or(self.budgets.total))
     }
 
+    /// Up to the last slash; from version 2 on up to the first segment `leases` that stands between two others.
+    fn namespace<'a>(&self, resource: &'a str) -> &'a str {
+        let segments: Vec<&str> = resource.split('/').collect();
+        let between = (1..segments.len() - 1).find(|at| segments[*at] == "leases");
+        let count = match between {
+            Some(at) if self.table_version >= 2 => at + 1,
+            _ => segments.len() - 1,
+        };
+        let len = segments[..count].join("/").len();
+        &resource[..len]
+    }
+
     fn namespace_fits(&self, more: u64, resource: &str) -> Result<(), String> {
-        let wanted = namespace(resource);
+        let wanted = self.namespace(resource);
         let prefix = |scope: &Scope| match scope {
             Scope::Namespace(prefix) if wanted.starts_with(&**prefix) => Some(prefix.len()),
             _ => None,
         };
         let max = self.longest(prefix).unwrap_or(self.budgets.per_namespace);
-        self.within(15, more, |row| namespace(&row.resource) == wanted, max)
+        self.within(15, more, |row| self.namespace(&row.resource) == wanted, max)
     }
 
     fn owner_fits(&self, more: u64, owner: &str) -> Result<(), String> {
@@ -748,8 +760,4 @@ fn when_due(row: &Row) -> Status {
 
 fn over(status: Status) -> bool {
     status != Status::Waiting && status != Status::Active
-}
-
-fn namespace(resource: &str) -> &str {
-    resource.rsplit_once('/').map_or("", |(namespace, _)| namespace)
 }

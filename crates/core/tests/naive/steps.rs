@@ -64,6 +64,8 @@ fn resource() -> impl Strategy<Value = Arc<str>> {
         3 => Just("a/2"),
         2 => Just("b/1"),
         1 => Just("b/c/1"),
+        1 => Just("a/leases/1"),
+        1 => Just("a/leases/1/2"),
         1 => Just("top"),
     ]
     .prop_map(Arc::from)
