@@ -243,3 +243,20 @@ fn an_overlong_uri_is_414_over_http2_too() {
         assert!(last.ends_with("414") && body.contains("uri-too-long"), "{len}: {last} {body}");
     }
 }
+
+#[test]
+fn every_address_speaks_tls_and_nothing_else() {
+    let authority = Authority::new();
+    authority.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+    let (certificate, key) = (authority.path("node.pem"), authority.path("node.key"));
+    let flags = ["--tls-certificate", &certificate, "--tls-key", &key, "--listen", "127.0.0.1:0"];
+    let server = Server::start_with(&flags);
+    for addr in [server.addr, server.other_addrs[0]] {
+        let (url, ca) = (format!("https://{addr}/v1/claims/"), authority.path("ca.pem"));
+        let status = run("curl", &["-sS", "-o", "/dev/null", "--cacert", &ca, "-w", "%{http_code}", &url]);
+        assert_eq!(status, "200", "{addr}");
+        let mut plain = Client::connect(addr);
+        plain.send("GET", "/livez", &[], b"");
+        assert!(plain.read_reply("GET").is_err(), "{addr} answers without TLS");
+    }
+}
