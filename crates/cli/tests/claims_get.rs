@@ -27,6 +27,59 @@ fn durations_grow_while_they_last_and_are_final_afterwards() {
 }
 
 #[test]
+fn the_ttl_is_what_is_left_and_falls_to_nothing() {
+    let server = Server::start();
+    let path = server.claim("r", 2.0);
+    let waiting = server.claim("r", 60.0);
+    let mut last = 2.0;
+    loop {
+        let claim = server.detail(&path);
+        assert_eq!(claim["initial_ttl"], 2.0, "the length stays: {claim}");
+        if claim["status"] != "active" {
+            assert_eq!((&claim["status"], &claim["ttl"]), (&"expired".into(), &serde_json::Value::Null));
+            break;
+        }
+        let (left, held) = (claim["ttl"].as_f64().unwrap(), claim["active_duration"].as_f64().unwrap());
+        assert!((0.0..=last).contains(&left), "{claim}");
+        assert!(
+            (left + held - 2.0).abs() < 1e-5,
+            "what is left and what was held make up the length: {claim}"
+        );
+        last = left;
+    }
+    assert!(last < 2.0);
+    assert_eq!(server.detail(&waiting)["initial_ttl"], 60.0);
+}
+
+#[test]
+fn a_client_that_accepts_only_json_gets_errors_of_that_type() {
+    let server = Server::start();
+    let unknown = "/v1/claims/0123456789abcdef0123456789abcdef/";
+    let mut client = server.client();
+    let mut kind = |accept: &str, method: &str, path: &str| {
+        let reply = client.request(method, path, &[("Accept", accept)], b"");
+        assert!(reply.status >= 400, "{reply:?}");
+        assert!(reply.json()["detail"].as_str().is_some_and(|detail| detail.len() > 5), "{reply:?}");
+        reply.header("content-type").unwrap().to_string()
+    };
+    for accept in ["application/json", "Application/JSON;q=0.9", "text/plain, application/json"] {
+        for (method, path) in [("GET", unknown), ("DELETE", unknown), ("GET", "/v1/claims/x/y")] {
+            assert_eq!(kind(accept, method, path), "application/json", "{accept} {method} {path}");
+        }
+    }
+    for accept in
+        ["*/*", "application/json, */*;q=0.1", "application/*", "application/problem+json", "text/html"]
+    {
+        assert_eq!(kind(accept, "GET", unknown), "application/problem+json", "{accept}");
+    }
+    assert_eq!(
+        kind("application/json", "DELETE", "/v1/events"),
+        "application/problem+json",
+        "only of claims"
+    );
+}
+
+#[test]
 fn the_history_agrees_with_the_durations() {
     let server = Server::start();
     let first = server.claim("r", 60.0);

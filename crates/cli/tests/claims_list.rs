@@ -34,9 +34,17 @@ fn a_list_shows_every_claim_as_its_own_page_does_in_order_of_creation() {
     for (path, listed) in paths.iter().zip(&list) {
         let own = server.detail(path);
         assert_eq!(listed.as_object().unwrap().len(), own.as_object().unwrap().len());
-        for field in
-            ["url", "resource", "status", "status_history", "created", "ttl", "token", "owner", "position"]
-        {
+        for field in [
+            "url",
+            "resource",
+            "status",
+            "status_history",
+            "created",
+            "initial_ttl",
+            "token",
+            "owner",
+            "position",
+        ] {
             assert_eq!(listed[field], own[field], "{field}");
         }
     }
@@ -65,20 +73,40 @@ fn resource_and_status_filter_alone_and_together() {
 }
 
 #[test]
-fn ttl_bounds_are_inclusive_and_only_active_claims_have_one() {
+fn ttl_bounds_compare_what_is_left_and_only_active_claims_have_it() {
     let server = Server::start();
     server.claim("r300", 300.0);
     server.claim("r300", 300.0);
     server.claim("r400", 400.0);
     let gone = server.claim("gone", 350.0);
     server.patch(&gone, r#"{"status": "released"}"#);
-    assert_eq!(found(&server, "minimum_ttl=300"), ["r300", "r400"]);
+    assert_eq!(found(&server, "minimum_ttl=200"), ["r300", "r400"]);
     assert_eq!(found(&server, "minimum_ttl=300.000001"), ["r400"]);
     assert_eq!(found(&server, "maximum_ttl=400"), ["r300", "r400"]);
-    assert_eq!(found(&server, "maximum_ttl=399.999999"), ["r300"]);
-    assert_eq!(found(&server, "minimum_ttl=300&maximum_ttl=300"), ["r300"]);
+    assert_eq!(found(&server, "maximum_ttl=300"), ["r300"]);
+    assert_eq!(found(&server, "minimum_ttl=200&maximum_ttl=300"), ["r300"]);
     assert_eq!(found(&server, "minimum_ttl=400&maximum_ttl=300").len(), 0);
     assert_eq!(found(&server, "minimum_ttl=0&status=waiting").len(), 0, "a waiting claim has no ttl");
+    // The longer one comes to be among those with little left.
+    server.patch(&server.claim("brief", 500.0), r#"{"ttl": 90.5}"#);
+    eventually("less is left", || found(&server, "maximum_ttl=90") == ["brief"]);
+}
+
+#[test]
+fn bounds_may_be_negative() {
+    let server = Server::start();
+    server.claim("r", 300.0);
+    server.claim("r", 300.0);
+    for value in ["ttl", "active_duration"] {
+        assert_eq!(server.list(&format!("minimum_{value}=-1")).len(), 1, "only the active claim has {value}");
+        assert_eq!(server.list(&format!("maximum_{value}=-0.5")).len(), 0, "{value}");
+    }
+    for value in ["waiting_duration", "created"] {
+        assert_eq!(server.list(&format!("minimum_{value}=-1e3")).len(), 2, "{value}");
+        assert_eq!(server.list(&format!("maximum_{value}=-5")).len(), 0, "{value}");
+    }
+    assert_eq!(server.list("minimum_created=1969-12-31T23:59:59Z").len(), 2);
+    assert_eq!(server.list("maximum_created=1969-12-31T23:59:59Z").len(), 0);
 }
 
 #[test]
@@ -145,8 +173,8 @@ fn bad_values_and_unknown_filters_are_named_all_at_once() {
         ("status=", &["status"]),
         ("resource=", &["resource"]),
         ("minimum_ttl=x", &["minimum_ttl"]),
-        ("minimum_ttl=-1&maximum_ttl=nan", &["maximum_ttl", "minimum_ttl"]),
-        ("minimum_created=yesterday&maximum_created=-5", &["maximum_created", "minimum_created"]),
+        ("minimum_ttl=-inf&maximum_ttl=nan", &["maximum_ttl", "minimum_ttl"]),
+        ("minimum_created=yesterday&maximum_created=-1e13", &["maximum_created", "minimum_created"]),
         (
             "minimum_active_duration=&maximum_active_duration=1s",
             &["maximum_active_duration", "minimum_active_duration"],

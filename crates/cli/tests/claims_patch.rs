@@ -87,7 +87,7 @@ fn a_new_ttl_starts_at_once_with_the_length_asked_for() {
     assert_eq!(reply.status, 200);
     assert!(reply.text().contains(r#""ttl": 1000.0,"#), "{}", reply.text());
     let claim = server.detail(&path);
-    assert_eq!(claim["ttl"], 1000.0);
+    assert_eq!(claim["initial_ttl"], 1000.0);
     assert!(micros(&claim["expires"]) > micros(&claim["created"]) + 900_000_000);
     // A shorter one counts too, down to none at all.
     assert_eq!(server.patch(&path, r#"{"ttl": 0}"#).status, 200);
@@ -102,7 +102,7 @@ fn the_ttl_of_a_waiting_claim_can_not_be_changed() {
     assert_eq!(server.patch(&waiting, r#"{"ttl": 5}"#).named(), ["ttl"]);
     assert_eq!(server.put(&waiting, r#"{"ttl": 5}"#).named(), ["ttl"]);
     server.patch(&holder, &update("released"));
-    assert_eq!(server.detail(&waiting)["ttl"], 50.0);
+    assert_eq!(server.detail(&waiting)["initial_ttl"], 50.0);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn an_update_names_everything_that_is_wrong_with_it() {
         assert_eq!(server.patch(&path, body).named(), *named, "{body}");
     }
     let claim = server.detail(&path);
-    assert_eq!((&claim["status_history"], &claim["ttl"]), (&before, &60.0.into()));
+    assert_eq!((&claim["status_history"], &claim["initial_ttl"]), (&before, &60.0.into()));
 }
 
 #[test]

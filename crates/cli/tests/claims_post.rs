@@ -14,13 +14,15 @@ fn a_claim_on_a_free_resource_is_created_active() {
     let claim = reply.json();
     assert_eq!(claim["status"], "active");
     assert_eq!(claim["resource"], "db/main");
-    assert_eq!(claim["ttl"], 20.0);
+    assert_eq!((&claim["ttl"], &claim["initial_ttl"]), (&20.0.into(), &20.0.into()));
     assert_eq!(claim["user_data"], json!({"b": [1, 2.5]}));
     assert_eq!(claim["waiting_duration"], 0.0);
     assert!(claim["active_duration"].is_f64());
     assert_eq!(micros(&claim["created"]), micros(&claim["status_history"][0]["timestamp"]));
     let stored = server.detail(&reply.location_path());
-    for field in ["resource", "status", "status_history", "created", "ttl", "user_data", "token", "owner"] {
+    let kept =
+        ["resource", "status", "status_history", "created", "initial_ttl", "user_data", "token", "owner"];
+    for field in kept {
         assert_eq!(stored[field], claim[field], "{field}");
     }
 }
@@ -48,6 +50,7 @@ fn every_field_is_always_there_and_null_where_it_does_not_apply() {
         "status_history",
         "created",
         "ttl",
+        "initial_ttl",
         "active_duration",
         "waiting_duration",
         "user_data",

@@ -108,13 +108,18 @@ fn unpicked(server: &Server) -> (String, i64) {
 }
 
 #[test]
-fn the_pickup_grace_ends_with_the_clients_first_look() {
+fn a_reader_does_not_start_the_ttl_of_a_claim_that_waits_to_be_picked_up() {
     let server = Server::start_with(&["--pickup-grace", "1000"]);
     let (path, promoted) = unpicked(&server);
-    let expires = micros(&server.detail(&path)["expires"]);
+    let claim = server.detail(&path);
+    assert!(micros(&claim["expires"]) > promoted + 1_050_000_000, "{claim}");
+    assert!(claim["ttl"].as_f64() > Some(1050.0), "it shows the time until then: {claim}");
+    assert_eq!(claim["initial_ttl"], 100.0);
+    // Its own client does; and it does not start anew with every request.
+    let expires = micros(&server.patch(&path, r#"{"status": "active"}"#).json()["expires"]);
     assert!(expires > promoted + 99_500_000 && expires < promoted + 1_000_000_000);
-    // It does not start anew with every look.
-    eventually("some of the ttl has run", || server.detail(&path)["active_duration"].as_f64() > Some(0.6));
+    eventually("some of the ttl has run", || server.detail(&path)["ttl"].as_f64() < Some(99.4));
+    server.patch(&path, r#"{"status": "active"}"#);
     assert!(micros(&server.detail(&path)["expires"]) < expires + 500_000);
 }
 

@@ -395,16 +395,34 @@ fn bad_headers_are_400_and_named() {
 }
 
 #[test]
-fn a_query_string_is_400() {
+fn a_query_string_is_400_on_every_method_but_stale_reads() {
     let server = Server::start();
-    for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
-        for query in ["?", "?x=1"] {
-            let reply = ask(&server, method, &format!("{LEASE}{query}"), "db1", &[], b"");
-            assert_eq!(reply.status, 400, "{method} {query}");
-            has_no_metadata(&reply);
+    let list = "/v1/ops/leases/list";
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "X-MADE-UP"] {
+        for query in ["?", "?x=1", "?stale=maybe", "?stale=true&x=1", "?stale=true"] {
+            if query == "?stale=true" && ["GET", "HEAD"].contains(&method) {
+                continue;
+            }
+            for path in [LEASE, list] {
+                let reply = ask(&server, method, &format!("{path}{query}"), "db1", &[], b"");
+                assert_eq!(reply.status, 400, "{method} {path}{query}");
+                has_no_metadata(&reply);
+            }
         }
     }
-    assert_eq!(server.get("/v1/ops/leases/list?limit=5").status, 400);
+    acquire(&server, LEASE, "db1");
+    for method in ["GET", "HEAD"] {
+        assert_eq!(
+            ask(&server, method, &format!("{LEASE}?stale=true"), "db1", &[], b"").status,
+            200,
+            "{method}"
+        );
+        assert_eq!(
+            ask(&server, method, &format!("{list}?stale=true"), "db1", &[], b"").status,
+            200,
+            "{method}"
+        );
+    }
 }
 
 #[test]
@@ -420,6 +438,19 @@ fn a_uri_beyond_2048_bytes_is_414() {
         has_no_metadata(&reply);
     }
     assert_eq!(server.get(&format!("{}?{}", LEASE, "q".repeat(2048))).status, 414);
+    assert_eq!(server.get(&format!("{}?stale=true", &longest[..2040])).status, 414);
+}
+
+#[test]
+fn a_uri_is_414_however_long_it_is() {
+    let server = Server::start();
+    for len in [2049, 8_001, 40_000, 65_400, 65_536, 70_000, 200_000, 2_000_000] {
+        let path = format!("/v1/ops/leases/{}", "n".repeat(len));
+        for method in ["GET", "POST"] {
+            let reply = ask(&server, method, &path, "db1", &[], b"");
+            assert_eq!((reply.status, reply.problem().as_str()), (414, "uri-too-long"), "{method} {len}");
+        }
+    }
 }
 
 #[test]
@@ -478,6 +509,8 @@ fn too_many_leases_of_a_namespace_are_509() {
     has_no_metadata(&full);
     // A slash in a name does not make another namespace.
     assert_eq!(ask(&server, "POST", "/v1/a/leases/b%2F2", "db1", &[], b"").status, 509);
+    assert_eq!(ask(&server, "POST", "/v1/a/leases/b/2", "db1", &[], b"").status, 509);
+    assert_eq!(ask(&server, "POST", "/v1/a/leases/b/leases/2", "db1", &[], b"").status, 509);
     acquire(&server, "/v1/a/b/leases/2", "db1");
     assert_eq!(ask(&server, "PUT", "/v1/a/leases/1", "db1", &[], b"").status, 202);
 }
@@ -517,7 +550,83 @@ fn names_are_decoded_exactly_once() {
             assert_eq!(reply.header("x-quorum-client-id"), Some(owner), "{name}");
         }
     }
-    assert_eq!(server.get("/v1/enc/leases/a/b").status, 400);
+    // A slash that is encoded is part of its segment.
+    assert_eq!(server.get("/v1/enc/leases/a/b").status, 404);
+}
+
+#[test]
+fn a_name_may_contain_slashes() {
+    let server = Server::start();
+    acquire(&server, "/v1/my/namespace/leases/db/master", "db1");
+    let same = ask(
+        &server,
+        "GET",
+        "/v1/my/namespace/lease/db/master",
+        "db1",
+        &[("Accept", "application/json")],
+        b"",
+    );
+    assert_eq!((same.status, &same.json()["key"]), (200, &Value::from("my/namespace/leases/db/master")));
+    for other in [
+        "/v1/my/namespace/db/leases/master",
+        "/v1/my/namespace/leases/db%2Fmaster",
+        "/v1/my/namespace/leases/db",
+    ] {
+        assert_eq!(server.get(other).status, 404, "{other}");
+    }
+    acquire(&server, "/v1/my/namespace/leases/db/leases/a", "db2");
+    acquire(&server, "/v1/my/namespace/leases/db/lease/a", "db3");
+    acquire(&server, "/v1/my/namespace/leases/list/x", "db4");
+    acquire(&server, "/v1/my/namespace/leases/x/list", "db5");
+    acquire(&server, "/v1/my/namespace/below/leases/z", "db6");
+    let list = server.get("/v1/my/namespace/leases/list").json();
+    let names: Vec<&str> =
+        list["leases"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["db/lease/a", "db/leases/a", "db/master", "list/x", "x/list"]);
+    assert_eq!(list["namespaces"], serde_json::json!(["my/namespace/below"]));
+    let page =
+        ask(&server, "GET", "/v1/my/namespace/leases/list", "x", &[("Accept", "text/html")], b"").text();
+    assert!(page.contains("<a href=\"/v1/my/namespace/leases/db/leases/a\">db/leases/a</a>"), "{page}");
+    let page =
+        ask(&server, "GET", "/v1/my/namespace/leases/db/master", "x", &[("Accept", "text/html")], b"").text();
+    assert!(
+        page.contains("<a href=\"/v1/my/namespace/leases/list\">&larr; all leases of my/namespace</a>"),
+        "{page}"
+    );
+    // One table: the other API sees the same resource.
+    assert_eq!(server.list("resource=my/namespace/leases/db/master&status=active").len(), 1);
+    assert_eq!(ask(&server, "DELETE", "/v1/my/namespace/leases/db/master", "db1", &[], b"").status, 204);
+}
+
+#[test]
+fn every_namespace_can_be_used() {
+    let server = Server::start();
+    let others = [
+        "claims",
+        "dss",
+        "dss/media",
+        "events",
+        "cluster",
+        "cluster/nodes/1",
+        "health",
+        "renewals",
+        "limits",
+    ];
+    for namespace in
+        others.iter().copied().chain(["overview", "backup", "resources", "locks", "leases", "%63laims"])
+    {
+        let path = format!("/v1/{namespace}/leases/lock");
+        let path = path.replace("%63laims/leases/lock", "%63laims/leases/encoded");
+        acquire(&server, &path, "db1");
+        assert_eq!(ask(&server, "PUT", &path, "db1", &[], b"").status, 202, "{path}");
+        assert_eq!(ask(&server, "POST", &path, "db2", &[], b"").status, 409, "{path}");
+        assert_eq!(server.get(&format!("/v1/{namespace}/lease/list")).status, 200, "{namespace}");
+        assert_eq!(ask(&server, "DELETE", &path, "db1", &[], b"").status, 204, "{path}");
+    }
+    // The services of these names are where they were.
+    assert_eq!(server.get("/v1/health").status, 200);
+    assert_eq!(server.get("/v1/cluster").status, 200);
+    assert_eq!(server.get("/v1/claims/").status, 200);
 }
 
 #[test]
@@ -528,14 +637,12 @@ fn path_tricks_are_explained() {
         ("/v1//leases/a", "empty segment"),
         ("/v1/ops//leases/a", "empty segment"),
         ("/v1/ops/leases/", "needs a name"),
-        ("/v1/ops/leases/a/", "one segment"),
-        ("/v1/ops/leases/a/b", "%2F"),
+        ("/v1/ops/leases/a/", "empty segment"),
+        ("/v1/ops/leases/a//b", "empty segment"),
         ("/v1/ops/../leases/a", "'..'"),
         ("/v1/ops/%2e%2e/leases/a", "'..'"),
         ("/v1/ops/leases/%2e", "'.'"),
         ("/v1/ops/leases/%zz", "hex"),
-        ("/v1/%63laims/leases/a", "claims"),
-        ("/v1/health/leases/a", "health"),
     ];
     for (path, word) in cases {
         let reply = ask(&server, "POST", path, "db1", &[], b"");

@@ -21,9 +21,13 @@ pub struct ClaimInfo {
     /// When it was made.
     #[serde(default)]
     pub created: Option<String>,
-    /// How long it stays active without renewal, in seconds.
+    /// What is left of the time for which it stays active, in seconds. A server of release 0.1.0, which sends no `initial_ttl`,
+    /// has the length here.
     #[serde(default)]
     pub ttl: Option<f64>,
+    /// How long it stays active without renewal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_ttl: Option<f64>,
     /// How long it has been active.
     #[serde(default)]
     pub active_duration: Option<f64>,
@@ -45,6 +49,9 @@ pub struct ClaimInfo {
     /// When it expires unless renewed.
     #[serde(default)]
     pub expires: Option<String>,
+    /// Why it was ended, if somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Who holds the resource: only in the answer "not your turn".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<ClaimInfo>>,
@@ -54,6 +61,20 @@ impl ClaimInfo {
     /// The last part of its URL.
     pub fn id(&self) -> &str {
         id_of(&self.url)
+    }
+
+    /// How long it stays active without renewal, in seconds, whichever release the server is of; `None` unless it is active.
+    pub fn length(&self) -> Option<f64> {
+        self.ttl.map(|ttl| self.initial_ttl.unwrap_or(ttl))
+    }
+
+    /// How long it stays active, in seconds from the server's answer; `None` unless it is active. Only for a claim that was not
+    /// renewed: release 0.1.0 does not tell what is left after that.
+    pub(crate) fn left(&self) -> Option<f64> {
+        match (self.ttl?, self.initial_ttl) {
+            (left, Some(_)) => Some(left),
+            (length, None) => Some((length - self.active_duration?).max(0.0)),
+        }
     }
 }
 
@@ -99,10 +120,17 @@ pub fn detail(body: &[u8]) -> String {
 /// Whether the server itself says that what was asked certainly did not happen. A 503 of a proxy says nothing: some send it
 /// after the request has reached the server.
 pub(crate) fn is_certainly_undone(status: u16, body: &[u8]) -> bool {
-    let problem = serde_json::from_slice::<Value>(body).ok();
-    let kind = problem.as_ref().and_then(|problem| problem.get("type")?.as_str());
-    let kind = kind.and_then(|kind| kind.strip_prefix("urn:leasehold:problem:"));
-    matches!(status, 503 | 507) && kind.is_some_and(|kind| kind != "outcome-unknown")
+    matches!(status, 503 | 507) && problem_of_ours(body).is_some_and(|kind| kind != "outcome-unknown")
+}
+
+/// Whether a Leasehold server refuses, and not a proxy or another server.
+pub(crate) fn is_problem_of_ours(body: &[u8]) -> bool {
+    problem_of_ours(body).is_some()
+}
+
+fn problem_of_ours(body: &[u8]) -> Option<String> {
+    let problem = serde_json::from_slice::<Value>(body).ok()?;
+    problem.get("type")?.as_str()?.strip_prefix("urn:leasehold:problem:").map(String::from)
 }
 
 /// The statuses that nothing follows.

@@ -151,7 +151,7 @@ fn lists(load: &Load, count: u64) {
     let all = ListFilter::default();
     let active = ListFilter { status: Some(Status::Active), ..all.clone() };
     let waiting = ListFilter { status: Some(Status::Waiting), ..all.clone() };
-    let nothing = ListFilter { ttl_us: (Some(2 * HOUR_US), None), ..all.clone() };
+    let nothing = ListFilter { left_us: (Some(2 * HOUR_US.cast_signed()), None), ..all.clone() };
     let resource = ListFilter { resource: Some(name(7).as_str().into()), ..all.clone() };
     let far = count - 100;
     list(load, "offset 0", &all, 0);
@@ -236,7 +236,7 @@ fn long_resource(load: &mut Load) {
         load.apply((first..first + 1_000).map(|i| claim(i, None)).collect());
     }
     let long = ListFilter { resource: Some("long".into()), ..ListFilter::default() };
-    let nothing = ListFilter { ttl_us: (Some(2 * HOUR_US), None), ..long.clone() };
+    let nothing = ListFilter { left_us: (Some(2 * HOUR_US.cast_signed()), None), ..long.clone() };
     list(load, "a resource of 200,000 claims", &long, 0);
     list(load, "a resource of 200,000 claims, last page", &long, 199_900);
     list(load, "a resource of 200,000 claims, nothing matches", &nothing, 0);

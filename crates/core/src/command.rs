@@ -28,7 +28,7 @@ pub struct Batch {
 pub enum Command {
     /// Hold a resource, or queue for it, or be refused.
     Claim(NewClaim),
-    /// Ask whether a claim is active; picks up a claim that was promoted under a pickup grace.
+    /// Ask for a claim that waited: starts its ttl, if this is the first request since its promotion.
     Activate {
         /// The claim.
         id: ClaimId,
@@ -105,6 +105,22 @@ pub enum Command {
     /// Stands where a leader without memory took out a command that would have made the table larger: the table refuses it, so
     /// that the node that sent it is told. Needs table version 2.
     Refuse,
+    /// The same as `Activate`, from a request that stands open while the claim waits: its client is told of a promotion at
+    /// once. Needs table version 2.
+    Await {
+        /// The claim.
+        id: ClaimId,
+        /// How long the request stands open.
+        wait_us: u64,
+    },
+    /// Tell the holder to let go: the claim can't be renewed any more, and its resource goes to the next when the holder has let go
+    /// or its ttl is over. Ends a claim that waits. Needs table version 2.
+    RevokeWhenGone {
+        /// The claim.
+        id: ClaimId,
+        /// Why, in the words of whoever asked; kept with the claim.
+        reason: Option<Arc<str>>,
+    },
 }
 
 impl Command {
@@ -119,7 +135,11 @@ impl Command {
     pub fn table_version(&self) -> u32 {
         match self {
             Self::Upgrade { version } => (*version).max(2),
-            Self::ConfigureBudgets(_) | Self::SetBudget { .. } | Self::Refuse => 2,
+            Self::ConfigureBudgets(_)
+            | Self::SetBudget { .. }
+            | Self::Refuse
+            | Self::Await { .. }
+            | Self::RevokeWhenGone { .. } => 2,
             _ => FIRST_TABLE_VERSION,
         }
     }
@@ -244,7 +264,8 @@ pub struct Settings {
     pub claims_per_namespace_max: u64,
     /// Held and waiting claims in all.
     pub claims_max: u64,
-    /// How long a claim promoted out of the queue may leave its ttl unstarted.
+    /// How long a claim promoted out of the queue may leave its ttl unstarted. 0: the rhythm of its client decides, since table
+    /// version 2.
     pub pickup_grace_us: u64,
 }
 
@@ -299,6 +320,8 @@ impl fmt::Display for Command {
             Self::ConfigureBudgets(_) => f.write_str("configure budgets"),
             Self::SetBudget { scope, .. } => write!(f, "set the budget of {scope}"),
             Self::Refuse => f.write_str("refuse"),
+            Self::Await { id, .. } => write!(f, "await {id}"),
+            Self::RevokeWhenGone { id, .. } => write!(f, "revoke {id} when its holder is gone"),
         }
     }
 }

@@ -17,6 +17,10 @@ pub const DATA_LEN_MAX: usize = 64 * 1024;
 /// Longest ttl or wait: one hundred years, in microseconds. Sums of a stamp and a ttl stay far below 2^63.
 pub const TTL_US_MAX: u64 = 100 * 366 * 86_400 * 1_000_000;
 
+/// Longest time for which a promoted claim stays active beyond its ttl because its client looks only now and then. A
+/// client that died while it waited keeps others waiting for as long.
+pub const PICKUP_US_MAX: u64 = 600 * 1_000_000;
+
 /// How many claims one entry expires at the most, so that a million due at once stall nobody: at about five
 /// microseconds each, cold and with one of the oldest forgotten, an entry that expires this many takes half a
 /// millisecond, and a request waits for two entries at the most. At 200 eight of 3,000 requests waited longer than ten

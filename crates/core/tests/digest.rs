@@ -148,7 +148,17 @@ fn every_difference_shows_in_the_digest() {
         (5, 5, vec![upgrade.clone(), set(Scope::Finished, 1)]),
         (5, 5, vec![upgrade.clone(), set(Scope::Owner("a".into()), 1)]),
         (5, 5, vec![upgrade.clone(), set(Scope::Owner("b".into()), 1)]),
-        (5, 5, vec![upgrade, set(Scope::Namespace("a".into()), 1)]),
+        (5, 5, vec![upgrade.clone(), set(Scope::Namespace("a".into()), 1)]),
+    ]);
+    let second = Command::Claim(NewClaim { id: ClaimId::from_u128(2), ..claim() });
+    let asks = |wait_us| Command::Await { id: ClaimId::from_u128(2), wait_us };
+    logs.extend([
+        (5, 5, vec![upgrade.clone(), first.clone(), second.clone()]),
+        (5, 5, vec![upgrade.clone(), first.clone(), second.clone(), asks(0)]),
+        (5, 5, vec![upgrade.clone(), first.clone(), second, asks(1)]),
+        (5, 5, vec![upgrade.clone(), first.clone()]),
+        (5, 5, vec![upgrade.clone(), first.clone(), Command::RevokeWhenGone { id, reason: None }]),
+        (5, 5, vec![upgrade, first, Command::RevokeWhenGone { id, reason: Some("why".into()) }]),
     ]);
     let digest = |(now_us, wall_us, commands): (u64, u64, Vec<Command>)| {
         let mut table = Table::default();
@@ -175,8 +185,11 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_an_error_or_another_sound_table(place in any::<prop::sample::Index>(), bit in 0u8..8) {
-        let mut chunks = chunks(&story_by_hand().freeze());
+    fn a_flipped_bit_is_an_error_or_another_sound_table(
+        place in any::<prop::sample::Index>(), bit in 0u8..8, newest in any::<bool>(),
+    ) {
+        let story = if newest { story_of_version_2() } else { story_by_hand() };
+        let mut chunks = chunks(&story.freeze());
         let len: usize = chunks.iter().map(Vec::len).sum();
         let mut place = place.index(len);
         for chunk in &mut chunks {
@@ -187,7 +200,7 @@ proptest! {
             place -= chunk.len();
         }
         if let Ok(mut table) = restore(&chunks) {
-            prop_assert_ne!(table.freeze().digest(), story_by_hand().freeze().digest());
+            prop_assert_ne!(table.freeze().digest(), story.freeze().digest());
             use_up(&mut table);
         }
     }
@@ -221,14 +234,15 @@ fn use_up(table: &mut Table) {
 
 #[test]
 fn every_truncation_is_an_error() {
-    let whole = chunks(&story_by_hand().freeze());
-    for count in 0..whole.len() {
-        assert!(restore(&whole[..count]).is_err(), "{count} chunks");
-        for len in 0..whole[count].len() {
-            let mut cut = whole[..count].to_vec();
-            cut.push(whole[count][..len].to_vec());
-            cut.extend(whole[count + 1..].iter().cloned());
-            assert!(restore(&cut).is_err(), "chunk {count} cut to {len} bytes");
+    for whole in [story_by_hand(), story_of_version_2()].map(|table| chunks(&table.freeze())) {
+        for count in 0..whole.len() {
+            assert!(restore(&whole[..count]).is_err(), "{count} chunks");
+            for len in 0..whole[count].len() {
+                let mut cut = whole[..count].to_vec();
+                cut.push(whole[count][..len].to_vec());
+                cut.extend(whole[count + 1..].iter().cloned());
+                assert!(restore(&cut).is_err(), "chunk {count} cut to {len} bytes");
+            }
         }
     }
 }
@@ -345,5 +359,27 @@ fn story_by_hand() -> Table {
         let now_us = i * 1_000_000;
         table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
     }
+    table
+}
+
+/// The same, upgraded, with what claims have had only since then.
+fn story_of_version_2() -> Table {
+    let mut table = story_by_hand();
+    let now_us = table.clock().now_us + 30_000_000;
+    let id = |id: u128| ClaimId::from_u128(id << 64 | id);
+    let queue = |id, on_busy| Command::Claim(NewClaim::new(id, "db/other", "bob", Some(1_000_000), on_busy));
+    let commands = vec![
+        Command::Upgrade { version: 2 },
+        queue(id(300), OnBusy::Queue),
+        queue(id(301), OnBusy::QueueFor { wait_us: 90_000_000 }),
+        queue(id(302), OnBusy::Queue),
+        Command::Activate { id: id(300) },
+        Command::Await { id: id(301), wait_us: 60_000_000 },
+        Command::Activate { id: id(6) },
+        Command::RevokeWhenGone { id: id(3), reason: Some("the disk is full".into()) },
+        Command::RevokeWhenGone { id: id(4), reason: None },
+    ];
+    table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
+    table.check(false).unwrap();
     table
 }

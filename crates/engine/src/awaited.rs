@@ -18,6 +18,8 @@ use super::EngineError;
 use super::entry::{Origin, Origins, Parcel};
 use super::freshness::Newest;
 use super::types::NodeId;
+#[cfg(feature = "sim")]
+use crate::machine::simulated::{Bug, is_planted};
 use crate::machine::{Instant, random};
 
 /// Whether such an id ([`Awaited::claim_id`]) was given by this node.
@@ -163,7 +165,10 @@ impl Awaited {
     pub(super) fn refuse(&self, origin: &Origin, error: &EngineError) {
         let refused = self.parcels.lock().on_their_way.remove(&origin.number);
         if let Some(parcel) = refused {
-            let error = if parcel.in_doubt { &EngineError::Unknown } else { error };
+            let in_doubt = parcel.in_doubt;
+            #[cfg(feature = "sim")]
+            let in_doubt = in_doubt && !is_planted(Bug::RefusedYetDone);
+            let error = if in_doubt { &EngineError::Unknown } else { error };
             parcel.replies.into_iter().for_each(|reply| reply.fail(error.clone()));
         }
         self.changed.notify_one();
@@ -176,12 +181,20 @@ impl Awaited {
 
     /// Gives up on the parcels that have waited for longer than this. Says whether there were any.
     pub(super) fn give_up_older(&self, max: Duration) -> bool {
+        #[cfg(feature = "sim")]
+        if is_planted(Bug::WedgedFollower) {
+            return false;
+        }
         self.give_up_if(|_, parcel| parcel.since.elapsed() > max)
     }
 
     /// A snapshot has replaced this node's table. The parcels that it covers have happened, and will never be applied
     /// here: their outcomes are not in the snapshot.
     pub(super) fn covered_by(&self, origins: &Origins) {
+        #[cfg(feature = "sim")]
+        if is_planted(Bug::WedgedFollower) {
+            return;
+        }
         self.give_up_if(|origin, _| origins.contains(origin));
     }
 

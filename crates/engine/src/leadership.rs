@@ -21,8 +21,15 @@ use super::peer::{Answer, Ask, Peers};
 use super::propose::Proposer;
 use super::state_machine::Shared;
 use super::types::{NodeId, Raft};
+use super::wakeups::sleep_about;
 use super::wal::Wal;
 use crate::machine::{self, Instant};
+
+/// How often the watch looks while all is well: often enough for the table clock, which stands still after a second without a
+/// pulse.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The shortest pause between two looks.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// What this node is to the cluster at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,8 +136,6 @@ impl Watch {
     /// Keeps the role right, for ever.
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
-        // Often enough for the table clock, which stands still after a second without a pulse.
-        let pause = (self.patience.silence / 6).clamp(Duration::from_millis(10), Duration::from_millis(250));
         let mut known = (None, 0);
         let mut well = Instant::now();
         loop {
@@ -151,7 +156,8 @@ impl Watch {
             }
             self.proposer.give_up_overdue();
             let refused = self.is_refused(role).await;
-            if !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. }) {
+            let is_well = !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. });
+            if is_well {
                 well = Instant::now();
                 self.leadership.set(role, seen.voters);
             } else if refused && well.elapsed() < self.patience.leaderless {
@@ -161,11 +167,23 @@ impl Watch {
             } else {
                 self.leadership.set(Role::Gone, seen.voters);
             }
+            let pause = self.pause(is_well, seen.silence);
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() { return },
-                () = machine::sleep(pause) => {}
+                () = sleep_about(pause) => {}
             }
+        }
+    }
+
+    /// How long the role stays right by itself: while all is well, until leader or majority will have been silent for too
+    /// long.
+    fn pause(&self, is_well: bool, silence: Duration) -> Duration {
+        let often = (self.patience.silence / 6).clamp(PAUSE_MIN, LOOK_EVERY);
+        match self.patience.silence.checked_sub(silence) {
+            Some(left) if is_well => (left + PAUSE_MIN).min(LOOK_EVERY),
+            _ if self.leadership.role() == Role::Gone => LOOK_EVERY,
+            _ => often,
         }
     }
 

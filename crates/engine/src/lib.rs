@@ -9,7 +9,7 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
 //! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
 //! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
 
@@ -24,6 +24,7 @@ mod encoding;
 pub mod entry;
 mod error;
 pub mod freshness;
+mod heartbeat;
 mod joining;
 mod leadership;
 pub mod log_store;
@@ -44,6 +45,7 @@ mod status;
 pub mod table_version;
 pub mod types;
 mod upkeep;
+mod wakeups;
 pub mod wal;
 pub mod withdrawals;
 
@@ -82,6 +84,9 @@ use crate::publish::Publisher;
 
 /// The number of a node that is alone.
 pub const ALONE: NodeId = 1;
+/// How often a leader shows that it is there, unless said otherwise. Seldom enough for an idle node to sleep nearly always; a
+/// leader that died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
+pub const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(128);
 /// How often a node looks whether its log has failed. Until it stops, every request fails.
 const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a stop waits for the last outcomes.
@@ -326,12 +331,6 @@ pub enum Settled<T> {
     Yes(T),
     /// Resources on which something is due.
     No(Vec<Arc<str>>),
-}
-
-/// A simulated node is gone: its peers don't reach it any more.
-#[cfg(feature = "sim")]
-pub(crate) fn close_door(node: NodeId) {
-    peer::simulated::close(node);
 }
 
 #[cfg(feature = "sim")]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Engine;
+use super::wakeups::sleep_about;
 use crate::machine;
 
 /// How often a node looks. At 100 MB a second, as fast as a log grows, half a second takes 50 MB.
@@ -70,7 +71,7 @@ impl MemoryGuard {
 /// Looks again and again.
 pub(super) async fn watch(engine: Arc<Engine>) {
     loop {
-        machine::sleep(LOOK_EVERY).await;
+        sleep_about(LOOK_EVERY).await;
         engine.memory.look();
     }
 }

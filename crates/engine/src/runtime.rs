@@ -1,8 +1,8 @@
 //! The engine's own thread: proposer, openraft, log and table run there, one after the other, and some connections.
 //!
-//! In:    futures of the engine; connections, as many as `http/server.rs` keeps near. Out: their results, on whichever
+//! In:    futures of the engine; connections, as many as `server/src/serve/near.rs` keeps near. Out: their results, on whichever
 //!        thread asked.
-//! Never: runs what takes long (`http/aside.rs`). What passes between these tasks several times an entry costs a look
+//! Never: runs what takes long (`server/src/app/aside.rs`). What passes between these tasks several times an entry costs a look
 //!        at a local queue instead of waking another thread; and requests that arrive while an entry is being synced
 //!        are all in the next one.
 
@@ -17,6 +17,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::machine::JoinHandle;
+#[cfg(not(feature = "sim"))]
+use crate::{machine::Instant, wakeups};
 
 /// A thread with a runtime of its own. It ends when this is dropped.
 pub(super) struct EngineThread {
@@ -30,10 +32,13 @@ pub(super) struct EngineThread {
 #[cfg(not(feature = "sim"))]
 impl EngineThread {
     pub(super) fn start() -> io::Result<Self> {
+        // A moment before the runtime takes the time from which its timer counts milliseconds.
+        let began = Instant::now();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         thread::Builder::new().name("engine".into()).spawn(move || {
+            wakeups::timer_began(began);
             runtime.block_on(async { stopped.await.ok() });
             // Snapshots in the making are not waited for; an unfinished file is removed at the next start.
             runtime.shutdown_background();

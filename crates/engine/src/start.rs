@@ -12,12 +12,12 @@ use leasehold_core::Command;
 use leasehold_core::table::seed_indexes;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 
 use crate::awaited::Awaited;
 use crate::clock::TableClock;
 use crate::data_dir::DataDir;
 use crate::freshness::Newest;
+use crate::heartbeat::Heartbeat;
 use crate::leadership::{Leadership, Patience, Role, Watch};
 use crate::log_store::LogStore;
 use crate::peer::{Door, PeerNetwork, PeerServer, Peers};
@@ -36,8 +36,7 @@ use crate::{
 
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
-/// Nobody hears the heartbeats of a node that is alone, and it is elected at its start: openraft need not look at its clock
-/// more often.
+/// A node that is alone sends no heartbeats; times that are counted in them are those of a second.
 const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
 /// Clients wait so long for a leader to come back before they are told that there is none.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
@@ -151,9 +150,16 @@ impl Engine {
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
         };
+        let heartbeat = Heartbeat {
+            raft: raft.clone(),
+            clock: self.clock.clone(),
+            interval: timing.heartbeat(),
+            lease: timing.lease(),
+        };
         let tasks = [
             self.thread.spawn(self.proposer.clone().run(raft.clone())),
             self.thread.spawn(watch.run()),
+            self.thread.spawn(heartbeat.run()),
             self.thread.spawn(upkeep::tick(self.clone())),
             self.thread.spawn(self.clone().serve_barriers()),
             self.thread.spawn(self.clone().send_withdrawals()),
@@ -166,26 +172,17 @@ impl Engine {
         self.tasks.lock().extend(tasks);
         match &self.config.cluster {
             None => self.wait_until_leading().await,
-            #[cfg(feature = "sim")]
             Some(cluster) => {
-                crate::peer::simulated::open(self, door);
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().push(enter);
-                Ok(())
-            }
-            #[cfg(not(feature = "sim"))]
-            Some(cluster) => {
-                let listener = std::net::TcpListener::bind(cluster.listen).map_err(|error| {
+                let bound = machine::net::bind(cluster.listen).map_err(|error| {
                     let why = format!("can't listen for peers on {}: {error}", cluster.listen);
                     std::io::Error::new(error.kind(), why)
                 })?;
-                listener.set_nonblocking(true)?;
                 // Behind mutual TLS no stranger gets as far as the handshake.
                 let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
                 machine::blocking(move || secret.prepare(warns)).await?;
                 let server = Arc::new(PeerServer { engine: self.clone(), door });
                 let serve = self.thread.spawn(async move {
-                    match TcpListener::from_std(listener) {
+                    match machine::net::listen(bound) {
                         Ok(listener) => server.run(listener).await,
                         Err(error) => tracing::error!(%error, "the peer port can't be used"),
                     }
@@ -263,14 +260,23 @@ impl Timing {
         Self { heartbeat_ms: heartbeat.as_millis() as u64 }
     }
 
-    /// A follower that hears nothing for this long, and then for a random part of as long again, asks for votes.
+    fn heartbeat(self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms)
+    }
+
+    /// A follower whose leader's lease is over waits for a random time between these before it asks for votes.
     fn election_ms(self) -> (u64, u64) {
-        (4 * self.heartbeat_ms, 6 * self.heartbeat_ms)
+        (2 * self.heartbeat_ms, 3 * self.heartbeat_ms)
+    }
+
+    /// openraft's rule: for this long after a leader was heard, nobody votes for another one.
+    fn lease(self) -> Duration {
+        Duration::from_millis(self.election_ms().1)
     }
 
     /// After this long without a word, by then others may have elected a leader.
     pub(crate) fn silence(self) -> Duration {
-        Duration::from_millis(2 * self.election_ms().1)
+        2 * self.lease()
     }
 }
 
@@ -285,7 +291,9 @@ async fn start_raft(
     let (election_timeout_min, election_timeout_max) = timing.election_ms();
     let config = openraft::Config {
         cluster_name: "leasehold".into(),
-        heartbeat_interval: timing.heartbeat_ms,
+        // How long a heartbeat may take. `heartbeat.rs` sends them; openraft itself only ticks, five times in this, where
+        // there may be an election to begin.
+        heartbeat_interval: election_timeout_min - 1,
         election_timeout_min,
         election_timeout_max,
         snapshot_policy: openraft::SnapshotPolicy::Never,

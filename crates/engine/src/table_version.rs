@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use super::peer::{Answer, Ask};
 use super::types::NodeId;
+use super::wakeups::sleep_about;
 use super::{Engine, EngineError};
-use crate::machine;
 
 /// How often a leader looks whether every member can read a newer version. It stops when the newest one holds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -78,10 +78,6 @@ impl TableVersions {
 
     /// The newest version that a peer can read, if it has ever been met.
     pub(super) fn read_by(&self, node: NodeId) -> Option<u32> {
-        // Simulated nodes are all of this build, and greet nobody.
-        if cfg!(feature = "sim") {
-            return Some(NEWEST_TABLE_VERSION);
-        }
         self.peers.lock().get(&node).copied()
     }
 }
@@ -150,7 +146,7 @@ impl Engine {
 pub(super) async fn raise(engine: Arc<Engine>) {
     let mut told = None;
     while engine.table_version() < NEWEST_TABLE_VERSION {
-        machine::sleep(LOOK_EVERY).await;
+        sleep_about(LOOK_EVERY).await;
         if !engine.leads() {
             continue;
         }

@@ -16,6 +16,7 @@ use super::leadership::Role;
 use super::peer::{Answer, Ask};
 use super::state_machine::NO_DEADLINE;
 use super::types::NodeId;
+use super::wakeups::sleep_about;
 use super::wal::Room;
 use super::{Engine, snapshot_file};
 use crate::machine::{self, Instant};
@@ -28,6 +29,8 @@ const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
 /// while claims are renewed, and four times what they end up with while the table grows.
 const SNAPSHOT_TO_LOG: u64 = 3;
+/// How often a node looks whether its log has become long.
+const LOG_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a leader looks whether there is room for its log.
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Whoever was heard by the leader so long ago counts as there. Heartbeats come far more often.
@@ -95,11 +98,14 @@ pub(super) async fn take_snapshots(engine: Arc<Engine>) {
     // What the last snapshot left behind for nodes that were away for a moment does not count as growth.
     let mut left = 0;
     loop {
-        machine::sleep(Duration::from_millis(250)).await;
+        sleep_about(LOG_LOOK_EVERY).await;
         let bytes = engine.log.wal().log_bytes();
         left = bytes.min(left);
+        if bytes - left < engine.config.snapshot_log_bytes {
+            continue;
+        }
         let last = snapshot_file::newest_len(&dir).unwrap_or(0);
-        if bytes - left < engine.config.snapshot_log_bytes.max(last / SNAPSHOT_TO_LOG) {
+        if bytes - left < last / SNAPSHOT_TO_LOG {
             continue;
         }
         let mut progress = engine.raft.watch_snapshot_progress();
@@ -115,7 +121,7 @@ pub(super) async fn take_snapshots(engine: Arc<Engine>) {
 /// the others are a majority without it: a follower whose disk is full stops.
 pub(super) async fn hand_over_when_full(engine: Arc<Engine>) {
     loop {
-        machine::sleep(ROOM_LOOK_EVERY).await;
+        sleep_about(ROOM_LOOK_EVERY).await;
         if engine.leads() && engine.log.wal().room() == Room::Low && others_are_a_majority(&engine).await {
             tracing::warn!("the disk of this node is full: another one is to lead. Free space there");
             engine.step_down().await;
@@ -143,7 +149,7 @@ pub(super) async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
 /// ask: those it was started with may have been taken out since.
 pub(super) async fn take_back(engine: Arc<Engine>) {
     loop {
-        machine::sleep(SILENT_LOOK_EVERY).await;
+        sleep_about(SILENT_LOOK_EVERY).await;
         if !engine.leads() {
             continue;
         }

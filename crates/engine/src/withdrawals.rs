@@ -3,7 +3,7 @@
 //! In:    claims whose clients went away before they could be told. Out: commands that withdraw them, again and again
 //!        until an outcome comes: through cuts, full disks and leader changes.
 //! Never: keeps a claim beyond this process. What a node leaves behind when it ends is withdrawn when it starts again, or
-//!        by the leader when it does not (`dialect/locks/orphans.rs`).
+//!        by the leader when it does not (`server/src/api/locks/orphans.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,6 +83,10 @@ impl Engine {
                     Ok(outcomes) => self.look_after_unknown(&batch, &outcomes),
                     Err(error) => {
                         tracing::debug!(%error, claims = batch.len(), "claims that nobody waits for stay for now");
+                        #[cfg(feature = "sim")]
+                        if machine::simulated::is_planted(machine::simulated::Bug::GhostLock) {
+                            continue;
+                        }
                         self.withdrawals.kept.lock().extend(batch);
                         machine::sleep(AGAIN_AFTER).await;
                     }

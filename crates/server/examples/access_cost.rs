@@ -22,9 +22,9 @@ use hyper::header::AUTHORIZATION;
 use leasehold_server::access::keys::KeyFile;
 use leasehold_server::access::rules::Verb;
 use leasehold_server::access::settings::AccessOptions;
-use leasehold_server::access::{Access, Caller, Policy, Recognised};
-use leasehold_server::http::headers::Headers;
-use leasehold_server::http::request::Connection;
+use leasehold_server::access::{Access, Caller, LastKnown, Policy, Recognised};
+use leasehold_server::message::connection::Connection;
+use leasehold_server::message::headers::Headers;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::json;
 
@@ -78,8 +78,13 @@ fn options(issuer: &str, keys: &std::path::Path) -> AccessOptions {
     toml::from_str(&text).unwrap()
 }
 
-async fn recognise(access: &Access, connection: &Connection, headers: &Headers) -> Caller {
-    match access.recognise(connection, headers).unwrap() {
+async fn recognise(
+    access: &Access,
+    connection: &Connection,
+    last_known: &LastKnown,
+    headers: &Headers,
+) -> Caller {
+    match access.recognise(connection, last_known, headers).unwrap() {
         Recognised::Known(caller) => caller,
         Recognised::Unknown(pending) => access.resolve(*pending).await,
     }
@@ -99,10 +104,14 @@ async fn main() {
     let access: Arc<Access> = Access::new(Some(policy), None, None);
     let address = "127.0.0.1:9".parse().unwrap();
     let connection = Connection::new(address, address, &[]);
+    let last_known = LastKnown::default();
     for (what, credentials) in [("access key", made[500].clone()), ("bearer token", token(&pair, &issuer))] {
         let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {credentials}"))]);
         let first = Instant::now();
-        recognise(&access, &connection, &headers).await.require(Verb::Claim, "shared/x").unwrap();
+        recognise(&access, &connection, &last_known, &headers)
+            .await
+            .require(Verb::Claim, "shared/x")
+            .unwrap();
         let first = first.elapsed();
         println!("{what} of {} bytes: first {first:?}", credentials.len());
         // A proxy's connection has the requests of many, each of whom is looked up.
@@ -111,7 +120,7 @@ async fn main() {
             let start = Instant::now();
             for _ in 0..ROUNDS / 2 {
                 for headers in [&headers, others] {
-                    let caller = recognise(&access, &connection, headers).await;
+                    let caller = recognise(&access, &connection, &last_known, headers).await;
                     caller.require(Verb::Claim, "shared/x").unwrap();
                 }
             }

@@ -11,15 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::{Budgets, Settings, limits};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 pub use self::cluster::ClusterOptions;
 use crate::access::settings::AccessOptions;
 use crate::audit::AuditOptions;
-use crate::http::basic::AdminAccess;
-use crate::http::places::Share;
 use crate::http::tls::TlsOptions;
-use crate::http::web_origin;
+use crate::message::origin::is_origin;
 use leasehold_engine::ClusterConfig;
 
 /// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
@@ -35,8 +33,9 @@ const CLIENT_SHARE_DEFAULT: f64 = 0.25;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Options {
-    /// Address to listen on.
-    pub listen: Option<SocketAddr>,
+    /// Addresses to listen on; the first is the one that others are told.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub listen: Option<Vec<SocketAddr>>,
     /// Data directory.
     pub data: Option<PathBuf>,
     /// Allow an address that others can reach without access control.
@@ -102,8 +101,8 @@ pub struct Options {
 /// A node's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on.
-    pub listen: SocketAddr,
+    /// Addresses to listen on, at least one; the first is the one that others are told.
+    pub listen: Vec<SocketAddr>,
     /// Data directory.
     pub data: PathBuf,
     /// Proxies whose `X-Forwarded-*` headers are believed.
@@ -146,6 +145,26 @@ pub struct Config {
     pub tls: Option<TlsOptions>,
     /// Where to write who got what.
     pub audit: Option<AuditOptions>,
+}
+
+/// Who may administrate, as set by the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminAccess {
+    /// Everyone who can reach this node.
+    Open,
+    /// Nobody.
+    Off,
+    /// The users of this file.
+    Users(PathBuf),
+}
+
+/// The part of all places that one client may take, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// A user, or the address of another machine.
+    pub client: f64,
+    /// A client that is known by a loopback address alone: many programs have the same.
+    pub loopback: f64,
 }
 
 /// A setting that can't work.
@@ -206,10 +225,12 @@ impl Options {
 
     /// Checks everything and fills in the defaults.
     pub fn validate(self) -> Result<Config, ConfigError> {
-        let listen = self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4080)));
-        if !listen.ip().is_loopback() && self.access.is_none() && !self.insecure.unwrap_or(false) {
+        let listen = addresses(self.listen)?;
+        let reachable = listen.iter().find(|address| !address.ip().is_loopback());
+        if let Some(address) = reachable.filter(|_| self.access.is_none() && !self.insecure.unwrap_or(false))
+        {
             let problem = format!(
-                "{listen} can be reached from other machines, and nothing says who may do what there: give an \
+                "{address} can be reached from other machines, and nothing says who may do what there: give an \
                  [access] part in the configuration file or --access-keys (see docs/security.md), listen on 127.0.0.1, \
                  or say --insecure if whoever can reach that address may take and break every lock"
             );
@@ -243,11 +264,13 @@ impl Options {
         };
         let connections_max =
             at_least_one("connections-max", self.connections_max.map(|n| n as u64), 16_000)?;
+        let admin =
+            admin_access(self.admin_userpass_file.as_deref(), reachable.is_none(), self.access.is_some())?;
         Ok(Config {
             listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
-            admin: admin_access(self.admin_userpass_file.as_deref(), listen, self.access.is_some())?,
+            admin,
             settings,
             budgets,
             memory_max_bytes: self.memory_max_mib.map(|mib| mib << 20),
@@ -268,6 +291,32 @@ impl Options {
             tls: self.tls,
             audit: self.audit,
         })
+    }
+}
+
+/// One address, or a list of them.
+fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<SocketAddr>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an address such as \"127.0.0.1:4080\", or a list of addresses")]
+    enum Given {
+        One(SocketAddr),
+        Several(Vec<SocketAddr>),
+    }
+    Ok(Some(match Given::deserialize(deserializer)? {
+        Given::One(address) => vec![address],
+        Given::Several(addresses) => addresses,
+    }))
+}
+
+/// At least one address, and none twice.
+fn addresses(given: Option<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, ConfigError> {
+    let wrong = |problem: String| Err(ConfigError { setting: "listen", problem });
+    let addresses = given.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 4080))]);
+    let repeats = |at: usize| addresses[at].port() != 0 && addresses[..at].contains(&addresses[at]);
+    match (0..addresses.len()).find(|at| repeats(*at)) {
+        _ if addresses.is_empty() => wrong("name at least one address".into()),
+        Some(at) => wrong(format!("{} is given twice", addresses[at])),
+        None => Ok(addresses),
     }
 }
 
@@ -320,7 +369,7 @@ fn share(fraction: Option<f64>) -> Result<Share, ConfigError> {
 fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
     let origins: Vec<String> =
         origins.unwrap_or_default().into_iter().filter(|one| !one.is_empty()).collect();
-    match origins.iter().find(|origin| !web_origin::is_origin(origin)) {
+    match origins.iter().find(|origin| !is_origin(origin)) {
         None => Ok(origins),
         Some(origin) => Err(ConfigError {
             setting: "allowed-origins",
@@ -334,7 +383,7 @@ fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigEr
 /// Who can only come from this machine may administrate unless told otherwise, and whoever the rules let; nobody else.
 fn admin_access(
     setting: Option<&str>,
-    listen: SocketAddr,
+    only_loopback: bool,
     checked: bool,
 ) -> Result<AdminAccess, ConfigError> {
     match setting {
@@ -345,7 +394,7 @@ fn admin_access(
             problem: "must be 'yes' (open), 'no' (off) or the path of a file of user:password lines".into(),
         }),
         Some(path) => Ok(AdminAccess::Users(path.into())),
-        None if listen.ip().is_loopback() || checked => Ok(AdminAccess::Open),
+        None if only_loopback || checked => Ok(AdminAccess::Open),
         None => Ok(AdminAccess::Off),
     }
 }
@@ -375,7 +424,7 @@ mod tests {
 
     #[test]
     fn an_open_address_is_refused_unless_insecure() {
-        let open = Options { listen: Some(([0, 0, 0, 0], 4080).into()), ..Options::default() };
+        let open = Options { listen: Some(vec![([0, 0, 0, 0], 4080).into()]), ..Options::default() };
         assert!(open.clone().validate().unwrap_err().to_string().contains("--insecure"));
         assert!(Options { insecure: Some(true), ..open.clone() }.validate().is_ok());
         let access = Some(AccessOptions::default());
@@ -386,7 +435,7 @@ mod tests {
     #[test]
     fn administration_is_open_on_loopback_alone_unless_said_otherwise() {
         let admin = |listen: [u8; 4], setting: Option<&str>| {
-            let listen = Some((listen, 4080).into());
+            let listen = Some(vec![(listen, 4080).into()]);
             let admin_userpass_file = setting.map(ToString::to_string);
             let insecure = Some(true);
             let options = Options { listen, admin_userpass_file, insecure, ..Options::default() };
@@ -403,9 +452,30 @@ mod tests {
     #[test]
     fn a_file_is_read_and_flags_go_before_it() {
         let file = Options::from_toml("listen = \"127.0.0.1:5000\"\npickup-grace = 1.5\n").unwrap();
-        let flags = Options { listen: Some(([127, 0, 0, 1], 6000).into()), ..Options::default() };
+        let flags = Options { listen: Some(vec![([127, 0, 0, 1], 6000).into()]), ..Options::default() };
         let config = flags.or(file).validate().unwrap();
-        assert_eq!((config.listen.port(), config.settings.pickup_grace_us), (6000, 1_500_000));
+        assert_eq!((config.listen[0].port(), config.settings.pickup_grace_us), (6000, 1_500_000));
+    }
+
+    #[test]
+    fn several_addresses_are_each_held_to_the_rules() {
+        let listening = |text: &str| Options::from_toml(text).map(Options::validate);
+        let ports = |text: &str| -> Vec<u16> {
+            let config = listening(text).unwrap().unwrap();
+            config.listen.iter().map(SocketAddr::port).collect()
+        };
+        assert_eq!(ports(""), [4080]);
+        assert_eq!(ports("listen = \"127.0.0.1:4080\""), [4080]);
+        assert_eq!(ports("listen = [\"127.0.0.1:8888\", \"[::1]:4080\"]"), [8888, 4080]);
+        assert_eq!(ports("listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]"), [0, 0]);
+        let wrong = |text: &str| listening(text).unwrap().unwrap_err().to_string();
+        let second = wrong("listen = [\"127.0.0.1:4080\", \"10.0.0.1:8888\"]");
+        assert!(second.contains("10.0.0.1:8888 can be reached") && second.contains("--insecure"), "{second}");
+        assert!(wrong("listen = [\"[::1]:1\", \"[::1]:1\"]").contains("[::1]:1 is given twice"));
+        assert!(wrong("listen = []").contains("at least one"));
+        assert!(listening("listen = 4080").unwrap_err().contains("list of addresses"));
+        let mixed = "insecure = true\nlisten = [\"127.0.0.1:4080\", \"10.0.0.1:8888\"]";
+        assert_eq!(listening(mixed).unwrap().unwrap().admin, AdminAccess::Off);
     }
 
     #[test]

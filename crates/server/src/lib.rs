@@ -2,25 +2,27 @@
 //!
 //! The path of a request, one way, no loops:
 //!
-//! 1. [`http::server`] accepts the connection, [`route`] understands method and path.
+//! 1. [`serve`] accepts the connection, [`http`] reads the request, [`route`] understands method and path.
 //! 2. [`access`] finds out who asks, [`dispatch`] whether they may.
-//! 3. [`dialect`] parses, validates, checks what the body names, and makes a command of it.
+//! 3. [`api`] parses, validates, checks what the body names, and makes a command of it.
 //! 4. [`leasehold_engine`] packs it with all that waits into one stamped entry, writes and syncs the entry on a majority
 //!    of nodes, and applies it to the table of `leasehold-core`.
 //! 5. [`leasehold_engine::publish`] wakes those who wait for what happened, and tells [`audit`] and [`observe`].
-//! 6. [`dialect`] renders the outcome.
+//! 6. [`api`] renders the outcome.
 
 // What a simulated machine replaces is still built, and nobody calls it.
 #![cfg_attr(feature = "sim", allow(dead_code, unused_imports))]
 
 pub mod access;
+pub mod api;
+pub mod app;
 pub mod audit;
 pub mod config;
-pub mod dashboard;
-pub mod dialect;
 pub mod dispatch;
 pub mod http;
+pub mod message;
 pub mod observe;
-pub mod openapi;
+mod pem;
 pub mod route;
+pub mod serve;
 pub mod withdrawal;

@@ -14,36 +14,12 @@ use hyper::Method;
 use leasehold_core::ClaimId;
 
 use crate::access::rules::Verb;
-use crate::dashboard::{self, File};
-use crate::dialect::dss::TypedCall;
-use crate::dialect::leases::path::{self as lease_path, PathMistake, Place as LeasePlace};
-use crate::dialect::locks::is_name;
+use crate::api::dashboard::{self, File};
+use crate::api::dss::TypedCall;
+use crate::api::leases::path::{self as lease_path, PathMistake, Place as LeasePlace};
+use crate::api::locks::is_name;
 
-/// Whose words a request and its answer are in; the label of metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// `/v1/claims/`, `/v1/renewals`.
-    Claims,
-    /// `/locks/`, `/active_locks/`, `/resources`.
-    Locks,
-    /// `/v1/<namespace>/leases/`.
-    Leases,
-    /// `/v1/dss/`.
-    Dss,
-    /// Pages, streams, probes, the cluster, and paths that don't exist.
-    Other,
-}
-
-impl Dialect {
-    /// Each of them with its label, in order.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::Claims, "claims"),
-        (Self::Locks, "locks"),
-        (Self::Leases, "leases"),
-        (Self::Dss, "dss"),
-        (Self::Other, "other"),
-    ];
-}
+pub use crate::observe::Dialect;
 
 /// How new the node's table must be before the call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,11 +162,11 @@ routes! {
     /// `DELETE /v1/<namespace>/leases/<name>`
     EndLease(Arc<str>) => Leases, AsItIs, Connection, Some("releaseLease");
     /// Any other method on a lease: 501.
-    OtherOfLease(Arc<str>) => Leases, Read, Connection, None;
+    OtherOfLease(Arc<str>) => Leases, LookThenChange, Connection, None;
     /// `GET /v1/<namespace>/leases/list`
     ListLeases(Arc<str>) => Leases, Read, Pool, Some("listLeases");
     /// Any other method on a list of leases: 400 or 501.
-    OtherOfLeases(Method) => Leases, AsItIs, Connection, None;
+    OtherOfLeases => Leases, AsItIs, Connection, None;
 
     /// `POST /v1/dss/<type>/lock`
     TypedLock(&'static str) => Dss, AsItIs, Connection, Some("typedLock");
@@ -263,7 +239,7 @@ impl Route {
             Self::LockedResources | Self::UnlockAll | Self::LocksOf(_) | Self::UnlockResource(_) => {
                 Right::Locks
             }
-            Self::ListLeases(_) | Self::OtherOfLeases(_) => Right::Own(&[Read], "*"),
+            Self::ListLeases(_) | Self::OtherOfLeases => Right::Own(&[Read], "*"),
             Self::MakeLease(resource) | Self::RenewLease(resource) => Right::On(&[Claim], resource),
             Self::EndLease(resource) => Right::On(&[Claim, Revoke], resource),
             Self::OtherOfLease(resource) => Right::On(&[Read, Claim], resource),
@@ -343,13 +319,14 @@ fn v1(method: &Method, rest: &str, path: &str) -> Result<Route, Misrouted> {
             Method::PUT => Ok(Route::SetLimit),
             _ => Err(Misrouted::Method(Dialect::Other, "GET, HEAD, PUT")),
         },
+        "cluster" => get(method, Route::Cluster),
         _ => match rest.split_once('/') {
+            // None of our own paths has a lease's word there: `/v1/cluster/leases/x` is a lease, and nothing of the cluster.
+            Some(_) if lease_path::is_lease_path(path) => lease(method, path),
             Some(("claims", id)) => claim(method, id.strip_suffix('/').unwrap_or(id)),
             Some(("dss", call)) => typed(method, call.strip_suffix('/').unwrap_or(call)),
             Some(("resources", name)) if !name.contains('/') => resource(method, name),
-            _ if rest == "cluster" || rest.starts_with("cluster/") => {
-                cluster(method, rest.trim_start_matches("cluster").trim_end_matches('/'))
-            }
+            Some(("cluster", rest)) => cluster(method, rest.trim_end_matches('/')),
             _ => lease(method, path),
         },
     }
@@ -379,7 +356,7 @@ fn typed(method: &Method, call: &str) -> Result<Route, Misrouted> {
     if method != Method::POST {
         return Err(Misrouted::Method(Dialect::Dss, "POST"));
     }
-    let known = crate::dialect::dss::TYPES.into_iter().find(|known| *known == kind);
+    let known = crate::api::dss::TYPES.into_iter().find(|known| *known == kind);
     let kind = known.ok_or_else(|| Misrouted::UnknownType(kind.into()))?;
     Ok(match call {
         TypedCall::Lock => Route::TypedLock(kind),
@@ -399,9 +376,9 @@ fn resource(method: &Method, segment: &str) -> Result<Route, Misrouted> {
 fn cluster(method: &Method, rest: &str) -> Result<Route, Misrouted> {
     match rest {
         "" => get(method, Route::Cluster),
-        "/nodes" => only(method, "POST", Route::AddNode),
-        "/leader" => only(method, "POST", Route::TransferLeadership),
-        _ => match rest.strip_prefix("/nodes/").and_then(|id| id.parse().ok()) {
+        "nodes" => only(method, "POST", Route::AddNode),
+        "leader" => only(method, "POST", Route::TransferLeadership),
+        _ => match rest.strip_prefix("nodes/").and_then(|id| id.parse().ok()) {
             Some(id) => only(method, "DELETE", Route::RemoveNode(id)),
             None => {
                 let detail = "there is nothing here: see /v1/cluster, /v1/cluster/nodes, /v1/cluster/leader";
@@ -421,7 +398,7 @@ fn lease(method: &Method, path: &str) -> Result<Route, Misrouted> {
             _ => Route::OtherOfLease(resource),
         }),
         Ok(LeasePlace::List(namespace)) if is_get(method) => Ok(Route::ListLeases(namespace.into())),
-        Ok(LeasePlace::List(_)) => Ok(Route::OtherOfLeases(method.clone())),
+        Ok(LeasePlace::List(_)) => Ok(Route::OtherOfLeases),
         Err(PathMistake::NotALease) => {
             let detail = "there is nothing here: claims are under /v1/claims/, leases are \
                           /v1/<namespace>/leases/<name>";
@@ -509,7 +486,7 @@ mod tests {
 
     #[test]
     fn the_api_description_and_the_routes_name_the_same_calls() {
-        let document: serde_json::Value = serde_json::from_str(crate::openapi::document()).unwrap();
+        let document: serde_json::Value = serde_json::from_str(crate::api::openapi::document()).unwrap();
         let mut described = BTreeSet::new();
         for (template, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
@@ -557,6 +534,52 @@ mod tests {
             ["/v1/ops/leases/x", "/v1/clusters/leases/x", "/v1/cluster-a/lease/x", "/v1/eventsource/leases/x"]
         {
             assert_eq!(route("GET", path).unwrap().freshness(), Freshness::Read, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_lease_in_a_namespace_called_like_a_service_is_a_lease_and_needs_its_right() {
+        let services =
+            ["claims", "dss", "dss/media", "events", "cluster", "cluster/nodes", "cluster/nodes/3"];
+        let others =
+            ["health", "renewals", "limits", "overview", "backup", "resources", "resources/x", "leases"];
+        for namespace in services.into_iter().chain(others) {
+            for (word, name) in
+                [("leases", "x"), ("lease", "lock"), ("%6Ceases", "nodes/3"), ("leases", "leader")]
+            {
+                let resource: Arc<str> = format!("{namespace}/leases/{name}").into();
+                let path = format!("/v1/{namespace}/{word}/{name}");
+                assert_eq!(route("GET", &path), Ok(Route::GetLease(resource.clone())), "{path}");
+                assert_eq!(route("DELETE", &path), Ok(Route::EndLease(resource.clone())), "{path}");
+                let make = route("POST", &path).unwrap();
+                assert_eq!(make.right(), Right::On(&[Verb::Claim], &resource), "{path}");
+            }
+            let list = route("GET", &format!("/v1/{namespace}/leases/list"));
+            assert_eq!(list, Ok(Route::ListLeases(namespace.into())), "{namespace}");
+        }
+    }
+
+    #[test]
+    fn our_own_paths_stay_what_they_are() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for (method, path, expected) in [
+            ("GET", format!("/v1/claims/{id}/"), Route::GetClaim(id.parse().ok())),
+            ("GET", "/v1/claims/leases".into(), Route::GetClaim(None)),
+            ("GET", "/v1/resources/leases".into(), Route::Resource("leases".into())),
+            ("GET", "/v1/resources/a%2Fleases%2Fb".into(), Route::Resource("a/leases/b".into())),
+            ("DELETE", "/v1/cluster/nodes/3".into(), Route::RemoveNode(3)),
+            ("POST", "/v1/cluster/leader/".into(), Route::TransferLeadership),
+            ("GET", "/v1/cluster/".into(), Route::Cluster),
+            ("POST", "/v1/dss/media/lock".into(), Route::TypedLock("media")),
+        ] {
+            assert_eq!(route(method, &path), Ok(expected), "{path}");
+        }
+        for path in ["/v1/cluster/leases", "/v1/clusterleases/x", "/v1/cluster/x"] {
+            assert!(
+                matches!(route("GET", path), Err(Misrouted::NotFound(..))),
+                "{path}: {:?}",
+                route("GET", path)
+            );
         }
     }
 

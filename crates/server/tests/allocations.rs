@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_engine::{Engine, EngineConfig};
+use leasehold_server::app::Guards;
 use leasehold_server::config::Options;
-use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::observe::Observer;
+use leasehold_server::serve::Server;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -49,7 +50,7 @@ fn a_request_allocates_no_more_than_its_budget() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let options = Options {
-        listen: Some("127.0.0.1:0".parse().unwrap()),
+        listen: Some(vec!["127.0.0.1:0".parse().unwrap()]),
         data: Some(data.clone()),
         ..Options::default()
     };
@@ -70,7 +71,7 @@ fn a_request_allocates_no_more_than_its_budget() {
         let server = Server::bind(engine.clone(), config, guards, observer).await.unwrap();
         (engine, server)
     });
-    let mut client = Client::new(server.local_addr().unwrap());
+    let mut client = Client::new(server.local_addrs().unwrap()[0]);
     let service = runtime.spawn(server.run(async {
         stopped.await.ok();
     }));

@@ -12,7 +12,7 @@ use leasehold_server::access::keys::KeyFile;
 use leasehold_server::access::rules::{Decision, Rules, Verb};
 use leasehold_server::access::settings::AccessOptions;
 use leasehold_server::config::Options;
-use leasehold_server::http::time::rfc3339;
+use leasehold_server::message::time::rfc3339;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum AccessCommand {

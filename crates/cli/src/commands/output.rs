@@ -148,6 +148,20 @@ pub(crate) fn holder(claim: &ClaimInfo) -> String {
     plain(&words.join(" "))
 }
 
+/// That a claim holds its resource: who, and since when.
+pub(crate) fn held_by(claim: &ClaimInfo) -> String {
+    let since = claim.status_history.iter().find(|entry| entry["status"] == "active");
+    let since = since.and_then(|entry| entry["timestamp"].as_str());
+    let since = since.map_or(String::new(), |since| format!(" since {}", plain(since)));
+    let held = claim.active_duration.map_or(String::new(), |held| format!(" ({})", seconds(held)));
+    format!("held by {}{since}{held}", holder(claim))
+}
+
+/// Why a claim was ended, if the server tells.
+pub(crate) fn reason(claim: &ClaimInfo) -> Option<String> {
+    claim.reason.as_deref().filter(|reason| !reason.is_empty()).map(plain)
+}
+
 /// One claim, field by field.
 pub(crate) fn claim(claim: &ClaimInfo) -> String {
     let mut out = String::new();
@@ -161,8 +175,10 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
     field("status", Some(claim.status.clone()));
     field("token", claim.token.map(|token| token.to_string()));
     field("place", claim.position.map(|position| position.to_string()));
-    field("ttl", claim.ttl.map(seconds));
+    field("ttl", claim.length().map(seconds));
+    field("left", claim.initial_ttl.and(claim.ttl).map(seconds));
     field("expires", claim.expires.clone());
+    field("reason", reason(claim));
     field("owner", claim.owner.as_deref().map(String::from));
     field("waited", claim.waiting_duration.map(seconds));
     field("held", claim.active_duration.map(seconds));

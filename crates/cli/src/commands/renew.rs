@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RenewArgs) -> anyhow::Result<()> {
             Some(ttl) => ttl.0,
             None => {
                 let claim = api.get(&args.claim).await?;
-                let Some(ttl) = claim.ttl else {
+                let Some(ttl) = claim.length() else {
                     bail!("the claim is {}: only an active one has a ttl", claim.status)
                 };
                 Duration::try_from_secs_f64(ttl).context("its ttl can't be read")?

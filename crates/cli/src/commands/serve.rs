@@ -1,7 +1,7 @@
 //! `leasehold serve`: runs a node until it is told to stop.
 //!
 //! In:    flags, then `LEASEHOLD_*`, then the TOML file, then defaults. Out: a running service; logs on stderr, and
-//!        on stdout one line with its URL once it can be used.
+//!        on stdout a line for each of its URLs once it can be used.
 //! Never: exits 0 unless everything that was asked has been answered.
 
 use std::io::{IsTerminal, Write};
@@ -13,13 +13,14 @@ use anyhow::{Context, anyhow};
 use leasehold_engine::publish::Listener;
 use leasehold_engine::{Engine, EngineConfig};
 use leasehold_server::access::settings::AccessOptions;
+use leasehold_server::api::locks::{withdraw_of_silent_nodes, withdraw_orphans};
+use leasehold_server::app::Guards;
 use leasehold_server::audit::AuditOptions;
 use leasehold_server::config::{ClusterOptions, Config, Options};
-use leasehold_server::dialect::locks::{withdraw_of_silent_nodes, withdraw_orphans};
-use leasehold_server::http::seats::HEALTH_PLACES;
-use leasehold_server::http::server::{Guards, Server};
 use leasehold_server::http::tls::TlsOptions;
 use leasehold_server::observe::Observer;
+use leasehold_server::serve::Server;
+use leasehold_server::serve::seats::HEALTH_PLACES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -33,9 +34,10 @@ pub(crate) struct ServeArgs {
     /// TOML file with the same settings
     #[arg(long, env = "LEASEHOLD_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on [default: 127.0.0.1:4080]
-    #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
+    /// Address to listen on (repeat, or separate with commas); the first is the one that peers and clients are told
+    /// [default: 127.0.0.1:4080]
+    #[arg(long, env = "LEASEHOLD_LISTEN", value_delimiter = ',', value_name = "ADDRESS")]
+    listen: Option<Vec<SocketAddr>>,
     /// Data directory [default: ./leasehold-data]
     #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
@@ -49,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// address, no on any other]
     #[arg(long, env = "LEASEHOLD_ADMIN_USERPASS_FILE", value_name = "yes|no|FILE")]
     admin_userpass_file: Option<String>,
-    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0]
+    /// Seconds that a claim promoted out of the queue may leave its ttl unstarted [default: 0, the rhythm of its client decides]
     #[arg(long, env = "LEASEHOLD_PICKUP_GRACE", value_name = "SECONDS")]
     pickup_grace: Option<f64>,
     /// Finished claims that stay readable [default: 100000]
@@ -172,8 +174,8 @@ struct ClusterArgs {
     /// The authority that signed the certificates of all nodes (PEM)
     #[arg(long, env = "LEASEHOLD_PEER_TLS_CA", value_name = "FILE")]
     peer_tls_ca: Option<PathBuf>,
-    /// Milliseconds between two heartbeats; elections take some ten of them. At least three round trips of the
-    /// slowest link [default: 50]
+    /// Milliseconds between two heartbeats; a leader that died is replaced in five to six of them. At least three round
+    /// trips of the slowest link [default: 128]
     #[arg(long, env = "LEASEHOLD_HEARTBEAT_MS", value_name = "MS")]
     heartbeat_ms: Option<u64>,
 }
@@ -327,7 +329,6 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
     if let Some(audit) = &guards.audit {
         audit.go_live(&engine);
     }
-    let listen = config.listen;
     // Who waited in a blocking request of the last process is gone with its connection.
     let orphans = match config.cluster {
         None => {
@@ -342,25 +343,29 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
             }))
         }
     };
-    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await;
-    let server = server.with_context(|| format!("can't listen on {listen}"))?;
+    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{}", server.local_addr()?);
-    engine.set_url(&url);
+    let urls: Vec<String> =
+        server.local_addrs()?.iter().map(|address| format!("{scheme}://{address}")).collect();
+    let url = &urls[0];
+    engine.set_url(url);
     warn_of_plain_text(&config);
     tokio::spawn(reload_on_hangup(hangup, guards.clone(), sources));
-    tracing::info!(%url, data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
-    announce(&url);
+    tracing::info!(%url, others = ?&urls[1..], data = %config.data.display(), took = ?started.elapsed(), "leasehold is ready");
+    announce(&urls);
     let notifier = Notifier::from_env();
-    notifier.ready(&url);
+    notifier.ready(url);
     let watchdog = notifier.keep_watchdog(engine.clone());
     let failed = std::cell::OnceCell::new();
+    // As a task: the main thread need not wake up whenever it looks.
+    let watched = engine.clone();
+    let mut watch = tokio::spawn(async move { watched.failed().await });
     server
         .run(async {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
                 _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
-                why = engine.failed() => {
+                Ok(why) = &mut watch => {
                     tracing::error!(%why, "stopping: the log can't be relied on any more");
                     failed.set(why).ok();
                 }
@@ -370,6 +375,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
         .await;
     orphans.inspect(JoinHandle::abort);
     watchdog.inspect(JoinHandle::abort);
+    watch.abort();
     engine.stop().await;
     if let Some(audit) = &guards.audit {
         audit.flush();
@@ -382,7 +388,8 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
 
 /// Credentials that travel in the clear are everybody's.
 fn warn_of_plain_text(config: &Config) {
-    if !config.listen.ip().is_loopback() && config.access.is_some() && config.tls.is_none() {
+    let reachable = config.listen.iter().any(|address| !address.ip().is_loopback());
+    if reachable && config.access.is_some() && config.tls.is_none() {
         tracing::warn!(
             "credentials travel in the clear: give --tls-certificate and --tls-key, or let only a proxy with TLS in"
         );
@@ -400,8 +407,9 @@ async fn reload_on_hangup(mut hangup: Signal, guards: Arc<Guards>, sources: Sour
     }
 }
 
-#[expect(clippy::print_stdout, reason = "scripts and tests wait for this line")]
-fn announce(url: &str) {
-    println!("leasehold is listening on {url}");
-    std::io::stdout().flush().ok();
+/// Scripts and tests wait for the first of these lines. Nobody may be left to read the others.
+fn announce(urls: &[String]) {
+    let lines: String = urls.iter().map(|url| format!("leasehold is listening on {url}\n")).collect();
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()).ok();
 }

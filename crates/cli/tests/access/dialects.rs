@@ -71,33 +71,6 @@ fn one_rule_holds_in_every_dialect() {
 }
 
 #[test]
-fn leases_ask_for_credentials_on_writes_and_know_the_user() {
-    let guarded = Guarded::start(&["ci", "root"], RULES);
-    for method in ["POST", "PUT", "DELETE"] {
-        let reply = guarded.ask("", method, "/v1/ci/leases/a", "");
-        refused(&reply, 401, "claim", "ci/leases/a");
-        assert_eq!(reply.header("x-quorum-client-is-you"), Some("No"));
-        assert_eq!(reply.header("x-quorum-client-id"), None);
-    }
-    let ask = |user, method, id: &str, headers: &[(&str, &str)]| {
-        let headers = [headers, &[("X-Quorum-Client-ID", id)]].concat();
-        guarded.ask_with(user, method, "/v1/ci/leases/a", &headers, "")
-    };
-    assert_eq!(guarded.ask("ci", "POST", "/v1/ci/leases/b", "").header("x-quorum-client-id"), Some("ci"));
-    let held = ask("ci", "POST", "db1", &[]);
-    assert_eq!((held.status, held.header("x-quorum-client-id")), (201, Some("ci for db1")));
-    // Another may use the same id: it is another client all the same.
-    assert_eq!(ask("root", "PUT", "db1", &[]).status, 403);
-    assert_eq!(ask("ci", "PUT", "db2", &[]).status, 403);
-    assert_eq!(ask("ci", "PUT", "db1", &[]).status, 202);
-    // Nobody revokes by accident: it takes the right and a reason.
-    assert_eq!(ask("root", "DELETE", "db1", &[]).status, 403);
-    assert_eq!(ask("ci", "DELETE", "db2", &[("Leasehold-Reason", "mine now")]).status, 403);
-    assert_eq!(ask("root", "DELETE", "db1", &[("Leasehold-Reason", "the host is gone")]).status, 204);
-    assert_eq!(ask("ci", "GET", "db1", &[]).status, 404);
-}
-
-#[test]
 fn a_lock_belongs_to_its_user_whoever_knows_its_url() {
     let rules = format!(
         "{RULES}\n[[access.rule]]\nusers = [\"bob\"]\nresources = [\"ciLock\"]\nverbs = [\"claim\"]\n"

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
+#[path = "../common/authority.rs"]
+mod authority;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -12,6 +14,7 @@ mod audit;
 mod cluster;
 mod dialects;
 mod keys;
+mod leases;
 mod limits;
 mod pages;
 mod provider;

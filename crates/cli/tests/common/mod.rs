@@ -23,6 +23,15 @@ use serde_json::Value;
 /// How long anything may take before a test gives up on it: these machines are shared and slow at times.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Runs a program that the tests need; a missing one is a failure, not a skip.
+pub fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}: run scripts/install-test-tools"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {}{text}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
 /// A folder of its own for one test, removed with it.
 pub struct TempDir(PathBuf);
 
@@ -50,6 +59,8 @@ impl Drop for TempDir {
 pub struct Server {
     child: Child,
     pub addr: SocketAddr,
+    /// Its other addresses: one for each `--listen` among its flags.
+    pub other_addrs: Vec<SocketAddr>,
     pub data: PathBuf,
     args: Vec<String>,
     log: PathBuf,
@@ -106,17 +117,19 @@ impl Server {
             .stderr(fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some((_, addr)) = line.trim().split_once("://") else {
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.next().unwrap_or_default();
+        let Some((_, addr)) = line.split_once("://") else {
             child.wait().unwrap();
             let output = fs::read_to_string(&log).unwrap_or_default();
             fs::remove_file(&log).ok();
             return Err(output);
         };
         let addr = addr.parse().unwrap();
+        let others = lines.take(args.iter().filter(|arg| **arg == "--listen").count());
+        let other_addrs = others.map(|line| line.split_once("://").unwrap().1.parse().unwrap()).collect();
         let args = args.iter().map(ToString::to_string).collect();
-        Ok(Self { child, addr, data: data.into(), args, log, _dir: None })
+        Ok(Self { child, addr, other_addrs, data: data.into(), args, log, _dir: None })
     }
 
     pub fn pid(&self) -> u32 {

@@ -8,6 +8,7 @@
 
 mod disks;
 mod forwarding;
+mod idle;
 mod leaders;
 mod links;
 mod staleness;

@@ -26,6 +26,8 @@ impl Table {
                 seen ^ self.by_id.glance(new.id) ^ key
             }
             Command::Activate { id }
+            | Command::Await { id, .. }
+            | Command::RevokeWhenGone { id, .. }
             | Command::Renew { target: Target::Claim(id), .. }
             | Command::Finish { target: Target::Claim(id), .. } => {
                 seen ^ self.find(*id).map_or(0, |seq| self.glance(seq))

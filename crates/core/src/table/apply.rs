@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use super::ahead::AHEAD;
 use super::budgets::bytes_of_item;
-use super::claim::Status;
+use super::claim::{Revoking, Status};
 use super::claims::PAGE_BITS;
 use super::packed::Packed;
 use super::record::Record;
 use super::steps::Grant;
-use super::{Applied, Table, ThisEntry, namespace_of};
+use super::{Applied, Table, ThisEntry};
 use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
 use crate::event::{Event, EventKind};
 use crate::limits::{EXPIRIES_PER_ENTRY, OVERDUE_WAITS_PER_ENTRY, REVOCATIONS_PER_COMMAND};
@@ -55,7 +55,7 @@ impl Table {
     fn command(&mut self, command: &Command, events: &mut Vec<Event>) -> Outcome {
         let answer = match command {
             Command::Claim(new) => self.claim(new, events),
-            Command::Activate { id } => self.activate(*id, events),
+            Command::Activate { id } => self.activate(*id, 0, events),
             Command::Renew { target, guard, ttl_us, data } => {
                 self.renew(target, guard, *ttl_us, data.as_ref(), events)
             }
@@ -82,6 +82,8 @@ impl Table {
             Command::ConfigureBudgets(budgets) => self.configure_budgets(*budgets),
             Command::SetBudget { scope, bytes } => self.set_budget(scope, *bytes),
             Command::Refuse => Err(Rejection::NoMemory),
+            Command::Await { id, wait_us } => self.activate(*id, *wait_us, events),
+            Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref(), events),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }
@@ -139,26 +141,47 @@ impl Table {
         Outcome::Existing(Box::new(self.view(seq)))
     }
 
-    fn activate(&mut self, id: ClaimId, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
+    /// `open_us`: how long the request stands open if the claim waits.
+    fn activate(&mut self, id: ClaimId, open_us: u64, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
         let seq = self.find_settled(&Target::Claim(id), events)?;
-        let now_us = self.clock.now_us;
         match self.claims.at(seq) {
             claim if claim.status.is_final() => Err(Rejection::Final(Box::new(self.view(seq)))),
-            claim if claim.status == Status::Waiting => Err(Rejection::Waiting(Box::new(self.view(seq)))),
+            claim if claim.status == Status::Waiting => Err(self.still_waiting(seq, open_us)),
+            // Nobody starts to work under it any more.
+            claim if claim.unpicked && claim.revoking().is_some() => {
+                Err(Rejection::Revoking(Box::new(self.view(seq))))
+            }
             claim => {
                 if claim.unpicked {
-                    self.last_version += 1;
-                    let version = self.last_version;
-                    self.update_deadline(seq, |claim| {
-                        claim.unpicked = false;
-                        claim.version = Packed::new(version);
-                        // After the grace the ttl runs, seen or not.
-                        claim.advance_deadline(now_us, claim.ttl_us());
-                    });
+                    self.pick_up(seq);
                 }
                 Ok(Outcome::Active(Box::new(self.view(seq))))
             }
         }
+    }
+
+    /// The first request for a promoted claim starts its ttl.
+    fn pick_up(&mut self, seq: u64) {
+        self.last_version += 1;
+        let (version, now_us, by_rhythm) = (self.last_version, self.clock.now_us, self.picks_up_by_rhythm());
+        self.update_deadline(seq, |claim| {
+            claim.unpicked = false;
+            claim.version = Packed::new(version);
+            match by_rhythm {
+                true => claim.set_deadline(now_us, claim.ttl_us()),
+                // After the grace the ttl runs, seen or not.
+                false => claim.advance_deadline(now_us, claim.ttl_us()),
+            }
+        });
+    }
+
+    /// The answer to a request for a claim that waits. Its client's rhythm is what a promotion will go by.
+    fn still_waiting(&mut self, seq: u64, open_us: u64) -> Rejection {
+        if self.picks_up_by_rhythm() {
+            let now_us = self.clock.now_us;
+            self.claims.update(seq, |claim| claim.note_asked(now_us, open_us));
+        }
+        Rejection::Waiting(Box::new(self.view(seq)))
     }
 
     fn renew(
@@ -172,7 +195,10 @@ impl Table {
         let seq = self.find_settled(target, events)?;
         self.check_guard(seq, guard)?;
         if self.claims.at(seq).status == Status::Waiting {
-            return Err(Rejection::Waiting(Box::new(self.view(seq))));
+            return Err(self.still_waiting(seq, 0));
+        }
+        if self.claims.at(seq).revoking().is_some() {
+            return Err(Rejection::Revoking(Box::new(self.view(seq))));
         }
         if let Some(data) = data {
             self.replace_data(seq, data)?;
@@ -218,7 +244,7 @@ impl Table {
         let seq = self.find_settled(target, events)?;
         self.check_guard(seq, guard)?;
         if ending == Ending::Released && self.claims.at(seq).status == Status::Waiting {
-            return Err(Rejection::Waiting(Box::new(self.view(seq))));
+            return Err(self.still_waiting(seq, 0));
         }
         if purge_data {
             self.purge_data(seq);
@@ -227,6 +253,38 @@ impl Table {
         let view = self.view(seq);
         self.promote(self.claims.at(seq).resource, events);
         Ok(Outcome::Finished(Box::new(view)))
+    }
+
+    /// Has the holder told to let go. A claim that only waits has nothing to let go of, and is over at once.
+    fn revoke_when_gone(
+        &mut self,
+        id: ClaimId,
+        reason: Option<&Arc<str>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Outcome, Rejection> {
+        self.require_version(2)?;
+        let target = Target::Claim(id);
+        let seq = self.find_settled(&target, events)?;
+        self.check_guard(seq, &Guard::default())?;
+        let claim = self.claims.at(seq);
+        if claim.status == Status::Waiting {
+            return self.finish(&target, &Guard::default(), Ending::Revoked, reason, false, events);
+        }
+        if claim.revoking().is_none() {
+            let name_len = self.resources.name(claim.resource).len();
+            let before = claim.counted_bytes(name_len);
+            self.last_version += 1;
+            let version = self.last_version;
+            let revoking = Revoking { reason: reason.cloned() };
+            let claim = self.claims.update(seq, |claim| {
+                claim.set_revoking(revoking);
+                claim.version = Packed::new(version);
+            });
+            let after = claim.counted_bytes(name_len);
+            self.recount_live(seq, before, after);
+            self.report(seq, EventKind::Revoking, events);
+        }
+        Ok(Outcome::Revoking(Box::new(self.view(seq))))
     }
 
     fn lock_all(
@@ -287,7 +345,7 @@ impl Table {
         self.check_table_room(all).map_err(|rejection| (0, rejection))?;
         let mut more: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(namespace_of(resource)).or_default();
+            let more = more.entry(self.version.namespace_of(resource)).or_default();
             *more += 1;
             self.check_namespace_room(resource, *more).map_err(|rejection| (index, rejection))?;
         }
@@ -308,7 +366,7 @@ impl Table {
         self.check_total_bytes(all).map_err(|rejection| (0, rejection))?;
         let mut more: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(namespace_of(resource)).or_default();
+            let more = more.entry(self.version.namespace_of(resource)).or_default();
             *more += bytes(resource);
             self.check_namespace_bytes(resource, *more).map_err(|rejection| (index, rejection))?;
         }
@@ -373,8 +431,7 @@ impl Table {
             self.end(seq, Status::Revoked, self.clock.now_us, reason, events);
             return 1;
         }
-        let status = if claim.status == Status::Active { Status::Expired } else { Status::Withdrawn };
-        let ended_us = claim.deadline_us().unwrap_or(self.clock.now_us);
+        let (status, ended_us) = (claim.status_when_due(), claim.deadline_us().unwrap_or(self.clock.now_us));
         self.end(seq, status, ended_us, None, events);
         0
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Table;
 use super::record::{RareBytes, Record};
-use super::{Table, namespace_of};
 use crate::budget::{Budgets, Scope, Used, counted_bytes};
 use crate::command::{Data, NewClaim};
 use crate::limits::BUDGET_OVERRIDES_MAX;
@@ -183,7 +183,7 @@ impl Table {
     }
 
     pub(super) fn check_namespace_bytes(&self, resource: &str, more: u64) -> Result<(), Rejection> {
-        let used = self.bytes_of_namespace(namespace_of(resource));
+        let used = self.bytes_of_namespace(self.version.namespace_of(resource));
         if self.fits(used, more) { Ok(()) } else { Err(Rejection::NamespaceBytes(used)) }
     }
 
@@ -203,7 +203,7 @@ impl Table {
             return;
         }
         let claim = self.claims.at(seq);
-        let namespace = namespace_of(self.resources.name(claim.resource));
+        let namespace = self.version.namespace_of(self.resources.name(claim.resource));
         let moved = |bytes: u64| bytes - before + after;
         if let Some(share) = self.namespaces.get_mut(namespace) {
             share.bytes = moved(share.bytes);

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Table;
 use super::budgets::Share;
 use super::claim::Status;
 use super::claims::PAGE_BITS;
 use super::record::Record;
-use super::{Table, namespace_of};
 
 impl Table {
     /// Checks everything that must be true between two entries. `expiry_backlog` says that more claims were due
@@ -106,7 +106,7 @@ impl Table {
             }
             live_bytes += bytes;
             owners.entry(claim.owner.clone()).or_default().add(bytes);
-            namespaces.entry(namespace_of(name).into()).or_default().add(bytes);
+            namespaces.entry(self.version.namespace_of(name).into()).or_default().add(bytes);
         }
         if owners != self.owners || namespaces != self.namespaces {
             return Err("live claims are miscounted by owner or namespace".into());

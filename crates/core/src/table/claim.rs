@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Data, Ending, Idempotency};
+use crate::limits;
 use crate::name::ClaimId;
 
 /// Stands for "no ttl" and "no deadline" in the packed fields of a claim.
@@ -124,10 +125,53 @@ pub struct Claim {
     pub renewals: u32,
     /// Where it is.
     pub status: Status,
-    /// Promoted under a pickup grace, and its client has not been seen since.
+    /// Promoted out of the queue, and its client has not asked for it since: its first request starts the ttl.
     pub unpicked: bool,
     /// Its place in its page; page and slot make the sequence number.
     pub(super) slot: u8,
+    /// What few live claims have. Not in a snapshot of version 1; behind the claims of a page in later ones.
+    #[serde(skip)]
+    pub live: Option<Arc<Live>>,
+}
+
+/// What a live claim may have since table version 2, and few have: it goes with the claim's end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// The requests of its client while it waits.
+    pub asked: Option<Asked>,
+    /// It holds its resource, and is to let go.
+    pub revoking: Option<Revoking>,
+}
+
+/// A revocation that waits for the holder to let go, or for the end of the ttl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoking {
+    /// Why, in the words of whoever asked.
+    pub reason: Option<Arc<str>>,
+}
+
+/// When the client of a waiting claim asked for it, on the table clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Last; an open request counts as asking until its wait is over.
+    pub last_us: u64,
+    /// The longest pause between two requests, the creation included; at most half of [`limits::PICKUP_US_MAX`].
+    pub longest_us: u64,
+}
+
+impl Asked {
+    /// Another request, which stands open for `open_us`.
+    pub(super) fn again(before: Option<Self>, created_us: u64, now_us: u64, open_us: u64) -> Self {
+        let (last_us, longest_us) =
+            before.map_or((created_us, 0), |before| (before.last_us, before.longest_us));
+        let pause_us = now_us.saturating_sub(last_us).min(limits::PICKUP_US_MAX / 2);
+        Self { last_us: now_us.saturating_add(open_us), longest_us: longest_us.max(pause_us) }
+    }
+
+    /// How long a promoted claim stays active for its client to come by, whatever its ttl is. An open request is told at once.
+    pub(super) fn pickup_us(&self, now_us: u64) -> u64 {
+        if self.last_us > now_us { 0 } else { 2 * self.longest_us }
+    }
 }
 
 /// How a claim ended.
@@ -150,6 +194,23 @@ impl Claim {
     /// While it waits: when it gives up. While it is active: when it expires.
     pub fn deadline_us(&self) -> Option<u64> {
         (self.deadline_us != NEVER).then_some(self.deadline_us)
+    }
+
+    /// What is left of the time for which it stays active, as of `now_us`; `None` unless it is active and has a ttl.
+    pub fn left_us(&self, now_us: u64) -> Option<u64> {
+        left_us(self.status, self.ttl_us, self.deadline_us, now_us)
+    }
+
+    /// Whether it is active and is to let go.
+    pub fn is_revoking(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.revoking.is_some())
+    }
+
+    /// Why it ended, or is to end, in the words of whoever ended it.
+    pub fn reason(&self) -> Option<&Arc<str>> {
+        let revoking = self.live.as_ref().and_then(|live| live.revoking.as_ref());
+        let ended = self.end.as_ref().and_then(|end| end.reason.as_ref());
+        ended.or(revoking.and_then(|revoking| revoking.reason.as_ref()))
     }
 
     /// How long it was in the queue, or is, as of `now_us`.
@@ -177,4 +238,10 @@ impl Claim {
     pub fn is_due(&self, now_us: u64) -> bool {
         !self.status.is_final() && self.deadline_us <= now_us
     }
+}
+
+/// What is left of an active claim. A ttl of zero ends a microsecond after it began, and has nothing left all the same.
+pub(super) fn left_us(status: Status, ttl_us: u64, deadline_us: u64, now_us: u64) -> Option<u64> {
+    let left_us = deadline_us.saturating_sub(now_us).saturating_sub(u64::from(ttl_us == 0));
+    (status == Status::Active && deadline_us != NEVER).then_some(left_us)
 }

@@ -34,12 +34,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
-pub use claim::{Claim, End, Status};
+pub use claim::{Asked, Claim, End, Live, Revoking, Status};
 use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
 pub use id_index::seed_indexes;
-pub use query::{ListFilter, ListPage, Sight};
+pub use query::{Bounds, ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};
@@ -117,9 +117,4 @@ pub struct Applied {
     pub outcomes: Vec<Outcome>,
     /// Everything that happened, in its order.
     pub events: Vec<Event>,
-}
-
-/// The namespace of a resource: its name up to its last `/`, empty where there is none.
-pub(crate) fn namespace_of(resource: &str) -> &str {
-    resource.rfind('/').map_or("", |slash| &resource[..slash])
 }

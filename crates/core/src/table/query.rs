@@ -7,11 +7,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Table;
 use super::claim::{Claim, Status};
 use super::claims::PAGE_BITS;
 use super::record::Record;
 use super::resource::{Resource, Slot};
-use super::{Table, namespace_of};
 use crate::command::Settings;
 use crate::name::{ClaimId, Stamp};
 use crate::outcome::View;
@@ -23,15 +23,18 @@ pub struct ListFilter {
     pub resource: Option<Arc<str>>,
     /// In this status.
     pub status: Option<Status>,
-    /// Bounds on the ttl of an active claim.
-    pub ttl_us: (Option<u64>, Option<u64>),
+    /// Bounds on what is left of an active claim's ttl.
+    pub left_us: Bounds,
     /// Bounds on the time of creation, wall clock.
-    pub created_wall_us: (Option<u64>, Option<u64>),
+    pub created_wall_us: Bounds,
     /// Bounds on the time active.
-    pub active_us: (Option<u64>, Option<u64>),
+    pub active_us: Bounds,
     /// Bounds on the time waiting.
-    pub waiting_us: (Option<u64>, Option<u64>),
+    pub waiting_us: Bounds,
 }
+
+/// The least and the most, each if it is set. Either may be negative, though no value is.
+pub type Bounds = (Option<i64>, Option<i64>);
 
 /// A list in the making: filled by [`Table::list`], call by call, until it is done.
 #[derive(Debug, Clone)]
@@ -70,16 +73,16 @@ impl ListPage {
 impl ListFilter {
     /// Whether a claim matches everything but the resource: whoever wants those of one walks through no others.
     fn matches(&self, claim: &Record, now_us: u64) -> bool {
-        let within = |value: Option<u64>, bounds: (Option<u64>, Option<u64>)| match (value, bounds) {
+        let within = |value: Option<u64>, bounds: Bounds| match (value, bounds) {
             (_, (None, None)) => true,
             (None, _) => false,
             (Some(value), (min, max)) => {
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
                 min.is_none_or(|min| min <= value) && max.is_none_or(|max| value <= max)
             }
         };
-        let active = claim.status == Status::Active;
         self.status.is_none_or(|status| status == claim.status)
-            && within(claim.ttl_us().filter(|_| active), self.ttl_us)
+            && within(claim.left_us(now_us), self.left_us)
             && within(Some(claim.created_wall_us()), self.created_wall_us)
             && within(claim.held_us(now_us), self.active_us)
             && within(Some(claim.waited_us(now_us)), self.waiting_us)
@@ -88,7 +91,7 @@ impl ListFilter {
     /// Whether a page without claims of the wanted status can be passed over, and a whole page be counted.
     fn is_status_alone(&self) -> bool {
         self.resource.is_none()
-            && [self.ttl_us, self.created_wall_us, self.active_us, self.waiting_us] == [(None, None); 4]
+            && [self.left_us, self.created_wall_us, self.active_us, self.waiting_us] == [(None, None); 4]
     }
 }
 
@@ -148,7 +151,7 @@ impl Table {
 
     /// How many claims are held or waiting in a resource's namespace.
     pub fn live_in_namespace_of(&self, resource: &str) -> u64 {
-        self.namespaces.get(namespace_of(resource)).map_or(0, |share| share.claims)
+        self.namespaces.get(self.version.namespace_of(resource)).map_or(0, |share| share.claims)
     }
 
     /// The earliest instant at which something ends by itself.

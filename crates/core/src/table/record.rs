@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
-use super::claim::{Claim, End, NEVER, Status};
+use super::claim::{Asked, Claim, End, Live, NEVER, Revoking, Status, left_us};
 use super::packed::Packed;
 use super::resource::Slot;
 use super::restore::Row;
 use crate::budget::counted_bytes;
 use crate::command::{Data, Idempotency};
+use crate::limits;
 use crate::name::{ClaimId, Stamp};
 
 /// One request to hold a resource.
@@ -42,7 +43,7 @@ pub(super) struct Record {
     /// The table's version of its last change.
     pub(super) version: Packed,
     pub(super) status: Status,
-    /// Promoted under a pickup grace, and its client has not been seen since.
+    /// Promoted out of the queue, and its client has not asked for it since.
     pub(super) unpicked: bool,
     /// Its place in its page; page and slot make the sequence number.
     pub(super) slot: u8,
@@ -55,6 +56,8 @@ struct Rare {
     end: Option<End>,
     /// The instant of the grant, where it is too far from the creation for a record.
     granted: Option<Box<Stamp>>,
+    /// What few live claims have.
+    live: Option<Arc<Live>>,
 }
 
 /// The bytes that a claim has beyond its names.
@@ -147,6 +150,7 @@ impl Record {
             status: self.status,
             unpicked: self.unpicked,
             slot: self.slot,
+            live: self.live_part().cloned(),
         }
     }
 
@@ -165,8 +169,22 @@ impl Record {
         !self.status.is_final() && self.deadline_us <= now_us
     }
 
+    /// How it ends if nobody ends it.
+    pub(super) fn status_when_due(&self) -> Status {
+        match self.status {
+            Status::Active if self.revoking().is_some() => Status::Revoked,
+            Status::Active => Status::Expired,
+            _ => Status::Withdrawn,
+        }
+    }
+
     pub(super) fn created_wall_us(&self) -> u64 {
         self.created.wall_us
+    }
+
+    /// What is left of the time for which it stays active; `None` unless it is active and has a ttl.
+    pub(super) fn left_us(&self, now_us: u64) -> Option<u64> {
+        left_us(self.status, self.ttl_us, self.deadline_us, now_us)
     }
 
     /// How long it was in the queue, or is, as of `now_us`.
@@ -229,11 +247,68 @@ impl Record {
         self.deadline_us = after_us.map_or(NEVER, |after| now_us.saturating_add(after.max(1)));
     }
 
-    /// The same, but not later than it is now.
+    /// The same, but not later than it is now: the pick-up of table version 1.
     pub(super) fn advance_deadline(&mut self, now_us: u64, after_us: Option<u64>) {
         let latest_us = self.deadline_us;
         self.set_deadline(now_us, after_us);
         self.deadline_us = self.deadline_us.min(latest_us);
+    }
+
+    // ---- what few live claims have
+
+    pub(super) fn live_part(&self) -> Option<&Arc<Live>> {
+        self.rare.as_ref()?.live.as_ref()
+    }
+
+    /// Takes over what stood in a snapshot.
+    pub(super) fn set_live_part(&mut self, live: Live) {
+        self.rare().live = Some(Arc::new(live));
+    }
+
+    /// Whether a snapshot gave it nothing that the table itself would not have.
+    pub(super) fn has_sound_live_part(&self) -> bool {
+        let sound = |asked: &Asked| {
+            asked.last_us >= self.created.now_us && asked.longest_us <= limits::PICKUP_US_MAX / 2
+        };
+        match (self.live_part().map(|live| &**live), self.status) {
+            (None, _) => true,
+            (Some(Live { asked: Some(asked), revoking: None }), Status::Waiting) => sound(asked),
+            (Some(Live { asked: None, revoking: Some(_) }), Status::Active) => true,
+            _ => false,
+        }
+    }
+
+    /// A revocation that waits for the holder to let go.
+    pub(super) fn revoking(&self) -> Option<&Revoking> {
+        self.live_part()?.revoking.as_ref()
+    }
+
+    pub(super) fn set_revoking(&mut self, revoking: Revoking) {
+        Arc::make_mut(self.rare().live.get_or_insert_default()).revoking = Some(revoking);
+    }
+
+    /// Why it ended, or is to end.
+    pub(super) fn reason(&self) -> Option<&Arc<str>> {
+        match self.end() {
+            Some(end) => end.reason.as_ref(),
+            None => self.revoking()?.reason.as_ref(),
+        }
+    }
+
+    /// Its client asked for it while it waits, with a request that stands open for `open_us`.
+    pub(super) fn note_asked(&mut self, now_us: u64, open_us: u64) {
+        let created_us = self.created.now_us;
+        let live = Arc::make_mut(self.rare().live.get_or_insert_default());
+        live.asked = Some(Asked::again(live.asked, created_us, now_us, open_us));
+    }
+
+    /// How long a promoted claim stays active for its client to come by, at least. Asked once, at the grant.
+    pub(super) fn take_pickup_us(&mut self, now_us: u64) -> u64 {
+        if self.live_part().is_none() {
+            return 0;
+        }
+        let live = self.rare().live.take();
+        live.and_then(|live| live.asked).map_or(0, |asked| asked.pickup_us(now_us))
     }
 
     // ---- what is rare
@@ -251,7 +326,7 @@ impl Record {
         let Some(rare) = &self.rare else { return RareBytes::default() };
         RareBytes {
             data: rare.data.as_ref().map_or(0, |data| data.bytes.len()),
-            reason: rare.end.as_ref().and_then(|end| end.reason.as_ref()).map_or(0, |reason| reason.len()),
+            reason: self.reason().map_or(0, |reason| reason.len()),
             has_key: rare.idempotency.is_some(),
         }
     }
@@ -273,7 +348,9 @@ impl Record {
         self.status = status;
         self.unpicked = false;
         self.deadline_us = NEVER;
-        self.rare().end = Some(end);
+        let rare = self.rare();
+        rare.live = None;
+        rare.end = Some(end);
     }
 
     fn rare(&mut self) -> &mut Rare {

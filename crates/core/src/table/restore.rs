@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::Table;
 use super::budgets::Allowed;
-use super::claim::{End, Status};
+use super::claim::{End, Live, Status};
 use super::claims::PAGE_LEN;
 use super::id_index::{IdIndex, Seed};
 use super::packed::PACKED_END;
@@ -130,8 +130,8 @@ struct Rows {
 /// Makes rows of the chunks of a snapshot, in their order.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The first chunk is the header.
-    begun: bool,
+    /// That of the first chunk, the header, once it has come.
+    format: Option<u32>,
     /// The owner of the last claim: that of the next one, mostly.
     owner: Option<Arc<str>>,
 }
@@ -139,10 +139,15 @@ pub struct Decoder {
 impl Decoder {
     /// Reads the next chunk.
     pub fn decode(&mut self, chunk: &[u8]) -> Result<Decoded, RestoreError> {
-        if !std::mem::replace(&mut self.begun, true) {
-            return decode_header(chunk).map(|(header, allowed)| Decoded(Chunk::Header(header, allowed)));
-        }
-        let (number, rows): (u64, Vec<Row<'_>>) = decode(chunk)?;
+        let Some(format) = self.format else {
+            let (header, allowed) = decode_header(chunk)?;
+            self.format = Some(header.format);
+            return Ok(Decoded(Chunk::Header(header, allowed)));
+        };
+        let (number, rows, live): (u64, Vec<Row<'_>>, Vec<(u8, Live)>) = match format {
+            FIRST_TABLE_VERSION => decode(chunk).map(|(number, rows)| (number, rows, Vec::new()))?,
+            _ => decode(chunk)?,
+        };
         let sorted = rows.is_sorted_by(|one, next| one.slot < next.slot);
         let fits = rows.last().is_some_and(|last| usize::from(last.slot) < PAGE_LEN);
         if !sorted || !fits {
@@ -161,6 +166,7 @@ impl Decoder {
             let owner = self.owner(row.owner);
             claims.push(Record::pack(row, owner));
         }
+        take_live_parts(&mut claims, live).ok_or_else(|| out_of_order(number))?;
         Ok(Decoded(Chunk::Page(Rows { number, claims, names, ends })))
     }
 
@@ -170,6 +176,15 @@ impl Decoder {
             _ => self.owner.insert(name.into()).clone(),
         }
     }
+}
+
+/// Gives the claims of a page what few of them have; `None` unless each part belongs to a claim, in their order.
+fn take_live_parts(claims: &mut [Record], live: Vec<(u8, Live)>) -> Option<()> {
+    let mut claims = claims.iter_mut();
+    for (slot, part) in live {
+        claims.find(|claim| claim.slot == slot)?.set_live_part(part);
+    }
+    Some(())
 }
 
 fn decode_header(chunk: &[u8]) -> Result<(Header, Allowed), RestoreError> {
@@ -336,6 +351,7 @@ impl Table {
             _ if claim.token.get() > self.last_token => Err("has a token from the future"),
             _ if live != claim.end().is_none() => Err("is over without an end, or the reverse"),
             _ if !live && claim.deadline_us().is_some() => Err("is over and has a deadline"),
+            _ if !claim.has_sound_live_part() => Err("has something that no claim like it has"),
             Status::Active if held || !claim.was_granted() => Err("holds what is held, or was not granted"),
             Status::Waiting if claim.was_granted() => Err("waits and was granted"),
             // One whose wait is over may have been passed over by a newer holder, until its turn to end comes.

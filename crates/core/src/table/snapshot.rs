@@ -3,7 +3,8 @@
 //! In:    a table. Out: [`Frozen`], a copy that shares pages with it, as a row of chunks.
 //! Never: does I/O: chunks are handed out one by one, whoever stores them frames and checks them.
 //!
-//! The first chunk is the [`Header`], then one chunk a page. The format is the table's version: a table that was never
+//! The first chunk is the [`Header`], then one chunk a page: its number, its claims and, since version 2, what few live ones of
+//! them have, by their places in the page. The format is the table's version: a table that was never
 //! upgraded is written byte for byte as release 0.1.0 writes it, which can load it.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::Table;
 use super::budgets::Allowed;
-use super::claim::Claim;
+use super::claim::{Claim, Live};
 use super::claims::{Claims, Page};
 use super::names::Names;
 use super::version::FIRST_TABLE_VERSION;
@@ -71,8 +72,11 @@ impl Frozen {
             FIRST_TABLE_VERSION => encode(&self.header),
             _ => encode(&(&self.header, &self.allowed)),
         };
-        std::iter::once(header)
-            .chain(self.claims.pages_from(0).map(|(number, page)| encode(&(number, self.unpack(page)))))
+        let page = |(number, page)| match self.header.format {
+            FIRST_TABLE_VERSION => encode(&(number, self.unpack(page))),
+            _ => encode(&(number, self.unpack(page), live_parts(page))),
+        };
+        std::iter::once(header).chain(self.claims.pages_from(0).map(page))
     }
 
     fn unpack(&self, page: &Page) -> Vec<Claim> {
@@ -88,6 +92,10 @@ impl Frozen {
         }
         hasher.finalize().into()
     }
+}
+
+fn live_parts(page: &Page) -> Vec<(u8, &Live)> {
+    page.claims.iter().filter_map(|claim| Some((claim.slot, &**claim.live_part()?))).collect()
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::Table;
 use super::ahead::AHEAD;
 use super::budgets::Share;
 use super::claim::{End, Status};
@@ -12,7 +13,6 @@ use super::name_index::Spot;
 use super::packed::Packed;
 use super::record::{RareBytes, Record};
 use super::resource::Slot;
-use super::{Table, namespace_of};
 use crate::command::{Data, Guard, OnBusy, Target};
 use crate::event::{Event, EventKind};
 use crate::name::ClaimId;
@@ -125,18 +125,23 @@ impl Table {
         self.last_token += 1;
         self.last_version += 1;
         let (token, version, clock) = (self.last_token, self.last_version, self.clock);
-        let grace_us = self.settings.pickup_grace_us;
+        let (grace_us, by_rhythm) = (self.settings.pickup_grace_us, self.picks_up_by_rhythm());
         let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
             let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
-            claim.unpicked = grace_us > 0 && unseen && claim.ttl_us().is_some();
-            let grace_us = if claim.unpicked { grace_us } else { 0 };
+            claim.unpicked = unseen && claim.ttl_us().is_some() && (grace_us > 0 || by_rhythm);
+            let (grace_us, pickup_us) = match claim.take_pickup_us(clock.now_us) {
+                _ if !claim.unpicked => (0, 0),
+                pickup_us if grace_us == 0 => (0, pickup_us),
+                _ => (grace_us, 0),
+            };
             claim.status = Status::Active;
             claim.token = Packed::new(token);
             claim.version = Packed::new(version);
             claim.set_granted(clock);
             claim.renewed_wall_us = clock.wall_us;
-            claim.set_deadline(clock.now_us, claim.ttl_us().map(|ttl| ttl.saturating_add(grace_us)));
+            let until_us = |ttl_us: u64| ttl_us.saturating_add(grace_us).max(pickup_us);
+            claim.set_deadline(clock.now_us, claim.ttl_us().map(until_us));
         });
         let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource);
         self.resources.at_mut(slot).set_active(Some(seq));
@@ -155,11 +160,14 @@ impl Table {
         self.last_version += 1;
         let version = self.last_version;
         let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
-        let mut was_active = false;
+        let (mut was_active, mut live) = (false, RareBytes::default());
         let claim = self.update_deadline(seq, |claim| {
             was_active = claim.status == Status::Active;
+            live = claim.rare_bytes();
+            // However a claim ends that was to let go, why it was to stays with it.
+            let reason = reason.or(claim.reason()).cloned();
             claim.version = Packed::new(version);
-            claim.set_end(status, End { ended_us, ended_wall_us, reason: reason.cloned() });
+            claim.set_end(status, End { ended_us, ended_wall_us, reason });
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
         let (owner, slot, rare) = (claim.owner.clone(), claim.resource, claim.rare_bytes());
@@ -174,7 +182,7 @@ impl Table {
         if rare.data > 0 {
             self.finished_with_data.push_back(seq);
         }
-        self.count_ended(slot, &owner, rare);
+        self.count_ended(slot, &owner, live, rare);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
@@ -277,10 +285,10 @@ impl Table {
         let (deadline_us, slot) = (claim.deadline_us().unwrap_or(self.clock.now_us), claim.resource);
         match claim.status {
             Status::Active => {
-                self.end(seq, Status::Expired, deadline_us, None, events);
+                self.end(seq, claim.status_when_due(), deadline_us, None, events);
                 self.promote(slot, events);
             }
-            _ => self.end(seq, Status::Withdrawn, deadline_us, None, events),
+            _ => self.end(seq, claim.status_when_due(), deadline_us, None, events),
         }
     }
 
@@ -360,10 +368,11 @@ impl Table {
     /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
     pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
         self.live_bytes += bytes;
-        match self.namespaces.get_mut(namespace_of(resource)) {
+        match self.namespaces.get_mut(self.version.namespace_of(resource)) {
             Some(share) => share.add(bytes),
             None => {
-                self.namespaces.insert(namespace_of(resource).into(), Share { claims: 1, bytes });
+                self.namespaces
+                    .insert(self.version.namespace_of(resource).into(), Share { claims: 1, bytes });
             }
         }
         let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
@@ -371,14 +380,14 @@ impl Table {
         name
     }
 
-    /// A live claim has become a finished one.
-    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, rare: RareBytes) {
+    /// A live claim, with this much beyond its names, has become a finished one.
+    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, live: RareBytes, finished: RareBytes) {
         let name = self.resources.name(slot);
         let names = name.len() + owner.len();
-        let bytes = RareBytes { reason: 0, ..rare }.counted(names);
+        let bytes = live.counted(names);
         self.live_bytes -= bytes;
-        self.finished_bytes += rare.counted(names);
-        let namespace = namespace_of(name);
+        self.finished_bytes += finished.counted(names);
+        let namespace = self.version.namespace_of(name);
         if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
             self.namespaces.remove(namespace);
         }
@@ -399,7 +408,7 @@ impl Table {
             resource: self.shared_name(claim.resource),
             owner: claim.owner.clone(),
             token: claim.token.get(),
-            reason: claim.end().and_then(|end| end.reason.clone()),
+            reason: claim.reason().cloned(),
         });
     }
 
@@ -415,7 +424,10 @@ impl Table {
         let claim = self.claims.at(seq);
         let waits = claim.status == Status::Waiting;
         let position = if waits { self.resources.at(claim.resource).position(seq) } else { None };
-        View { position, claim: claim.unpack(self.shared_name(claim.resource)), now_us: self.clock.now_us }
+        let waiters = self.resources.at(claim.resource).queue_len();
+        let waiters = if claim.status == Status::Active { waiters } else { 0 };
+        let now_us = self.clock.now_us;
+        View { position, waiters, claim: claim.unpack(self.shared_name(claim.resource)), now_us }
     }
 }
 

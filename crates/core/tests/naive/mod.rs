@@ -9,6 +9,7 @@ pub(crate) mod steps;
 use std::sync::Arc;
 
 use compare::{Answer, Row};
+use leasehold_core::table::{Asked, Revoking};
 use leasehold_core::{
     Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Scope,
     Settings, Stamp, Status, Target,
@@ -22,6 +23,8 @@ const OVERDUE_WAITS: usize = 100;
 const BYTES_FREE: u64 = 256;
 /// What an idempotency key counts for.
 const KEY_BYTES: usize = 180;
+/// The longest pause between two looks of a client that counts.
+const PICKUP_PAUSE_US_MAX: u64 = 300_000_000;
 /// How many claims one command revokes.
 const REVOCATIONS: usize = 500;
 
@@ -83,7 +86,7 @@ impl Model {
     fn command(&mut self, command: &Command) -> Answer {
         let reply = match command {
             Command::Claim(new) => self.claim(new),
-            Command::Activate { id } => self.activate(*id),
+            Command::Activate { id } => self.activate(*id, 0),
             Command::Renew { target, guard, ttl_us, data } => {
                 self.renew(target, guard, *ttl_us, data.as_ref())
             }
@@ -109,7 +112,9 @@ impl Model {
                 self.table_version = self.table_version.max(*version);
                 Ok(Answer::word("done"))
             }
-            Command::ConfigureBudgets(_) | Command::SetBudget { .. } if self.table_version < 2 => {
+            Command::ConfigureBudgets(_) | Command::SetBudget { .. } | Command::RevokeWhenGone { .. }
+                if self.table_version < 2 =>
+            {
                 Err(Answer::word("rejected 17 2"))
             }
             Command::ConfigureBudgets(budgets) => {
@@ -122,6 +127,8 @@ impl Model {
                 Ok(Answer::word("done"))
             }
             Command::Refuse => Err(Answer::word("rejected 19")),
+            Command::Await { id, wait_us } => self.activate(*id, *wait_us),
+            Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref()),
         };
         reply.unwrap_or_else(|rejection| rejection)
     }
@@ -174,29 +181,49 @@ impl Model {
         Ok(self.show("queued", seq))
     }
 
-    fn activate(&mut self, id: ClaimId) -> Reply {
+    fn activate(&mut self, id: ClaimId, open_us: u64) -> Reply {
         let seq = self.target(&Target::Claim(id))?;
         match self.at(seq).status {
             Status::Active => {}
-            Status::Waiting => return Err(self.show("rejected 2", seq)),
+            Status::Waiting => return Err(self.still_waiting(seq, open_us)),
             _ => return Err(self.show("rejected 5", seq)),
         }
+        if self.at(seq).unpicked && self.at(seq).revoking.is_some() {
+            return Err(self.show("rejected 20", seq));
+        }
         if self.at(seq).unpicked {
-            let (now_us, version) = (self.clock.now_us, self.next_version());
+            let (now_us, version, table_version) =
+                (self.clock.now_us, self.next_version(), self.table_version);
             let claim = self.at(seq);
             let started = claim.ttl_us.map(|ttl_us| now_us + ttl_us.max(1));
-            claim.deadline_us = claim.deadline_us.min(started);
+            claim.deadline_us = if table_version < 2 { claim.deadline_us.min(started) } else { started };
             claim.unpicked = false;
             claim.version = version;
         }
         Ok(self.show("active", seq))
     }
 
+    /// Asking for a claim that waits tells how often its client looks.
+    fn still_waiting(&mut self, seq: u64, open_us: u64) -> Answer {
+        let (now_us, table_version) = (self.clock.now_us, self.table_version);
+        let claim = self.at(seq);
+        if table_version >= 2 {
+            let before = claim.asked.unwrap_or(Asked { last_us: claim.created.now_us, longest_us: 0 });
+            let pause_us = now_us.saturating_sub(before.last_us).min(PICKUP_PAUSE_US_MAX);
+            let longest_us = before.longest_us.max(pause_us);
+            claim.asked = Some(Asked { last_us: now_us + open_us, longest_us });
+        }
+        self.show("rejected 2", seq)
+    }
+
     fn renew(&mut self, target: &Target, guard: &Guard, ttl_us: Option<u64>, data: Option<&Data>) -> Reply {
         let seq = self.target(target)?;
         self.guard(seq, guard)?;
         if self.at(seq).status == Status::Waiting {
-            return Err(self.show("rejected 2", seq));
+            return Err(self.still_waiting(seq, 0));
+        }
+        if self.at(seq).revoking.is_some() {
+            return Err(self.show("rejected 20", seq));
         }
         if let Some(data) = data {
             let before = self.at(seq).clone();
@@ -234,7 +261,7 @@ impl Model {
             Ending::Revoked => Status::Revoked,
         };
         if status == Status::Released && self.at(seq).status == Status::Waiting {
-            return Err(self.show("rejected 2", seq));
+            return Err(self.still_waiting(seq, 0));
         }
         if purge {
             self.at(seq).data = None;
@@ -244,6 +271,24 @@ impl Model {
         let resource = self.at(seq).resource.clone();
         self.promote(&resource);
         Ok(answer)
+    }
+
+    fn revoke_when_gone(&mut self, id: ClaimId, reason: Option<&Arc<str>>) -> Reply {
+        let seq = self.target(&Target::Claim(id))?;
+        self.guard(seq, &Guard::default())?;
+        if self.at(seq).status == Status::Waiting {
+            self.end(seq, Status::Revoked, self.clock.now_us, reason);
+            return Ok(self.show("finished", seq));
+        }
+        if self.at(seq).revoking.is_none() {
+            let version = self.next_version();
+            let claim = self.at(seq);
+            claim.revoking = Some(Revoking { reason: reason.cloned() });
+            claim.reason = reason.cloned();
+            claim.version = version;
+            self.report(seq, EventKind::Revoking);
+        }
+        Ok(self.show("revoking", seq))
     }
 
     fn lock_all(
@@ -315,7 +360,9 @@ impl Model {
         let claim = self.entry(seq);
         let due = self.due(&claim);
         match (due, claim.row.deadline_us, claim.row.status) {
-            (true, Some(deadline_us), Status::Active) => self.end(seq, Status::Expired, deadline_us, None),
+            (true, Some(deadline_us), Status::Active) => {
+                self.end(seq, when_due(&claim.row), deadline_us, None);
+            }
             (true, Some(deadline_us), _) => self.end(seq, Status::Withdrawn, deadline_us, None),
             _ => self.end(seq, Status::Revoked, self.clock.now_us, reason),
         }
@@ -366,9 +413,9 @@ impl Model {
             return Err((0, format!("13 {}", settings.claims_max)));
         }
         for (index, resource) in resources.iter().enumerate() {
-            let wanted = namespace(resource);
-            let more = resources[..=index].iter().filter(|other| namespace(other) == wanted).count();
-            let used = live.iter().filter(|row| namespace(&row.resource) == wanted).count();
+            let wanted = self.namespace(resource);
+            let more = resources[..=index].iter().filter(|other| self.namespace(other) == wanted).count();
+            let used = live.iter().filter(|row| self.namespace(&row.resource) == wanted).count();
             if full(used + more, settings.claims_per_namespace_max) {
                 return Err((index, format!("12 {}", settings.claims_per_namespace_max)));
             }
@@ -390,7 +437,7 @@ impl Model {
         let all = resources.iter().map(bytes).sum();
         self.total_fits(all).map_err(|word| (0, word))?;
         for (index, resource) in resources.iter().enumerate() {
-            let same = |other: &&Arc<str>| namespace(other) == namespace(resource);
+            let same = |other: &&Arc<str>| self.namespace(other) == self.namespace(resource);
             let more = resources[..=index].iter().filter(same).map(bytes).sum();
             self.namespace_fits(more, resource).map_err(|word| (index, word))?;
         }
@@ -407,14 +454,26 @@ impl Model {
         self.within(16, more, |_| true, self.single(&Scope::Total).unwrap_or(self.budgets.total))
     }
 
+    /// Up to the last slash; from version 2 on up to the first segment `leases` that stands between two others.
+    fn namespace<'a>(&self, resource: &'a str) -> &'a str {
+        let segments: Vec<&str> = resource.split('/').collect();
+        let between = (1..segments.len() - 1).find(|at| segments[*at] == "leases");
+        let count = match between {
+            Some(at) if self.table_version >= 2 => at + 1,
+            _ => segments.len() - 1,
+        };
+        let len = segments[..count].join("/").len();
+        &resource[..len]
+    }
+
     fn namespace_fits(&self, more: u64, resource: &str) -> Result<(), String> {
-        let wanted = namespace(resource);
+        let wanted = self.namespace(resource);
         let prefix = |scope: &Scope| match scope {
             Scope::Namespace(prefix) if wanted.starts_with(&**prefix) => Some(prefix.len()),
             _ => None,
         };
         let max = self.longest(prefix).unwrap_or(self.budgets.per_namespace);
-        self.within(15, more, |row| namespace(&row.resource) == wanted, max)
+        self.within(15, more, |row| self.namespace(&row.resource) == wanted, max)
     }
 
     fn owner_fits(&self, more: u64, owner: &str) -> Result<(), String> {
@@ -468,6 +527,10 @@ impl Model {
             renewals: 0,
             status: Status::Waiting,
             unpicked: false,
+            asked: None,
+            left_us: None,
+            revoking: None,
+            waiters: 0,
             position: None,
             waited_us: 0,
             held_us: None,
@@ -480,11 +543,21 @@ impl Model {
     fn grant(&mut self, seq: u64, queued: bool) {
         self.token += 1;
         let (clock, token, version) = (self.clock, self.token, self.next_version());
-        let grace_us = self.settings.pickup_grace_us;
+        let (grace_us, table_version) = (self.settings.pickup_grace_us, self.table_version);
         let claim = self.at(seq);
-        claim.unpicked = queued && grace_us > 0 && claim.deadline_us.is_none() && claim.ttl_us.is_some();
-        let grace_us = if claim.unpicked { grace_us } else { 0 };
-        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + (ttl_us + grace_us).max(1));
+        let has_rule = grace_us > 0 || table_version >= 2;
+        claim.unpicked = queued && has_rule && claim.deadline_us.is_none() && claim.ttl_us.is_some();
+        // Whoever asks with an open request is told at once; whoever comes by now and then gets twice the longest pause.
+        let pickup_us = match claim.asked.take() {
+            Some(asked) if asked.last_us <= clock.now_us => 2 * asked.longest_us,
+            _ => 0,
+        };
+        let stays_us = |ttl_us: u64| match (claim.unpicked, grace_us) {
+            (false, _) => ttl_us,
+            (true, 0) => ttl_us.max(pickup_us),
+            (true, grace_us) => ttl_us + grace_us,
+        };
+        claim.deadline_us = claim.ttl_us.map(|ttl_us| clock.now_us + stays_us(ttl_us).max(1));
         claim.status = Status::Active;
         claim.activated = Some(clock);
         claim.renewed_wall_us = clock.wall_us;
@@ -501,21 +574,24 @@ impl Model {
         claim.status = status;
         claim.deadline_us = None;
         claim.unpicked = false;
+        claim.asked = None;
         claim.ended = Some(Stamp { now_us: ended_us, wall_us: clock.wall_us.saturating_sub(late_us) });
-        claim.reason = reason.cloned();
+        claim.reason = reason.cloned().or(claim.reason.take());
+        claim.revoking = None;
         claim.version = version;
         let held_us = claim.activated.map_or(0, |activated| ended_us - activated.now_us);
         self.report(seq, EventKind::Ended { status, held_us });
     }
 
     fn end_due(&mut self, seq: u64) {
-        let Row { status, deadline_us, resource, .. } = self.at(seq).clone();
+        let due = self.at(seq).clone();
+        let Row { status, deadline_us, ref resource, .. } = due;
         let deadline_us = deadline_us.expect("what is due has a deadline");
         if status == Status::Waiting {
             return self.end(seq, Status::Withdrawn, deadline_us, None);
         }
-        self.end(seq, Status::Expired, deadline_us, None);
-        self.promote(&resource);
+        self.end(seq, when_due(&due), deadline_us, None);
+        self.promote(resource);
     }
 
     fn promote(&mut self, resource: &str) {
@@ -634,6 +710,13 @@ impl Model {
         let until_us = row.ended.map_or(now_us, |ended| ended.now_us);
         row.waited_us = row.activated.map_or(until_us, |activated| activated.now_us) - row.created.now_us;
         row.held_us = row.activated.map(|activated| until_us - activated.now_us);
+        let active_until_us = row.deadline_us.filter(|_| row.status == Status::Active);
+        let first_us = u64::from(row.ttl_us == Some(0));
+        if row.status == Status::Active {
+            row.waiters = self.queue(&row.resource).len() as u64;
+        }
+        row.left_us =
+            active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
         row
     }
 
@@ -670,10 +753,11 @@ fn len(data: Option<&Data>) -> usize {
     data.map_or(0, |data| data.bytes.len())
 }
 
-fn over(status: Status) -> bool {
-    status != Status::Waiting && status != Status::Active
+/// How a holder ends that nobody ends.
+fn when_due(row: &Row) -> Status {
+    if row.revoking.is_some() { Status::Revoked } else { Status::Expired }
 }
 
-fn namespace(resource: &str) -> &str {
-    resource.rsplit_once('/').map_or("", |(namespace, _)| namespace)
+fn over(status: Status) -> bool {
+    status != Status::Waiting && status != Status::Active
 }

@@ -64,6 +64,8 @@ fn resource() -> impl Strategy<Value = Arc<str>> {
         3 => Just("a/2"),
         2 => Just("b/1"),
         1 => Just("b/c/1"),
+        1 => Just("a/leases/1"),
+        1 => Just("a/leases/1/2"),
         1 => Just("top"),
     ]
     .prop_map(Arc::from)
@@ -202,6 +204,8 @@ fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         40 => new_claim().prop_map(Command::Claim),
         10 => id().prop_map(|id| Command::Activate { id }),
+        5 => (id(), reason()).prop_map(|(id, reason)| Command::RevokeWhenGone { id, reason }),
+        6 => (id(), time()).prop_map(|(id, wait_us)| Command::Await { id, wait_us }),
         12 => renew,
         14 => finish,
         8 => lock_all(),

@@ -9,10 +9,11 @@
 //!
 //! ```text
 //! a: claim R [ttl=T] [refuse|wait=T] [owner=O] [data=D|json=J|large=BYTES] [key=K/FINGERPRINT]
-//! activate a
+//! activate a            await a wait=T
 //! renew a|holder=R [ttl=T] [data=D|json=J] [owner=O] [version=N]
 //! release|abort|withdraw|revoke a|holder=R [owner=O] [version=N] [reason=TEXT] [purge]
 //! lock-all owner=O [ttl=T] [data=D|json=J] a@R b@S …
+//! revoke-when-gone a [reason=TEXT]
 //! revoke-all [on=R] [before=N] [reason=TEXT]
 //! settle R …            configure NAME=N …          tick        refuse
 //! upgrade version=N     budgets [total|per_owner|per_namespace|finished=N] …
@@ -24,7 +25,7 @@
 //! wall T                how far the wall clock is ahead of the table clock from now on
 //! snapshot              the table is frozen and restored from its bytes
 //! show a                queue R        table        bytes        digest (numbered: equal tables, equal numbers)
-//! list [status=S] [resource=R] [ttl|created|active|waiting=MIN..MAX] [offset=N] [limit=N] [budget=N]
+//! list [status=S] [resource=R] [left|created|active|waiting=MIN..MAX] [offset=N] [limit=N] [budget=N]
 //! ```
 
 mod parse;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::table::ListFilter;
+use leasehold_core::table::{Bounds, ListFilter};
 use leasehold_core::{
     Budgets, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Scope, Settings, Status,
     Target,
@@ -118,6 +118,10 @@ pub(crate) fn command(
     let verb = args.word()?;
     let command = match verb.as_str() {
         "activate" => Command::Activate { id: names.id(&args.word()?) },
+        "await" => Command::Await {
+            id: names.id(&args.word()?),
+            wait_us: args.time("wait")?.ok_or("wait= is missing")?,
+        },
         "renew" => Command::Renew {
             target: args.target(names)?,
             guard: args.guard()?,
@@ -128,6 +132,9 @@ pub(crate) fn command(
         "abort" => finish(Ending::Aborted, &mut args, names)?,
         "withdraw" => finish(Ending::Withdrawn, &mut args, names)?,
         "revoke" => finish(Ending::Revoked, &mut args, names)?,
+        "revoke-when-gone" => {
+            Command::RevokeWhenGone { reason: args.arc("reason"), id: names.id(&args.word()?) }
+        }
         "revoke-all" => Command::Revoke {
             resource: args.arc("on"),
             before: args.number("before")?.unwrap_or(next_sequence),
@@ -230,19 +237,23 @@ fn configure(args: &mut Args, settings: &Settings) -> Result<Settings, String> {
 
 /// The filters of `list`.
 pub(crate) fn filter(args: &mut Args) -> Result<ListFilter, String> {
-    let mut bounds = |name: &str| -> Result<(Option<u64>, Option<u64>), String> {
+    let mut bounds = |name: &str| -> Result<Bounds, String> {
         let Some(text) = args.text(name) else { return Ok((None, None)) };
         let (min, max) = text.split_once("..").ok_or_else(|| format!("{name} is MIN..MAX"))?;
-        let bound = |text: &str| if text.is_empty() { Ok(None) } else { time(text).map(Some) };
+        let bound = |text: &str| match (text, text.strip_prefix('-')) {
+            ("", _) => Ok(None),
+            (_, Some(below_zero)) => time(below_zero).map(|time_us| Some(-time_us.cast_signed())),
+            (text, None) => time(text).map(|time_us| Some(time_us.cast_signed())),
+        };
         Ok((bound(min)?, bound(max)?))
     };
-    let (ttl_us, created_wall_us) = (bounds("ttl")?, bounds("created")?);
+    let (left_us, created_wall_us) = (bounds("left")?, bounds("created")?);
     let (active_us, waiting_us) = (bounds("active")?, bounds("waiting")?);
     let status = |name: String| Status::from_name(&name).ok_or(format!("{name} is no status"));
     Ok(ListFilter {
         resource: args.arc("resource"),
         status: args.text("status").map(status).transpose()?,
-        ttl_us,
+        left_us,
         created_wall_us,
         active_us,
         waiting_us,

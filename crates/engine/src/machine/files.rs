@@ -62,6 +62,11 @@ pub fn is_dir(path: &Path) -> bool {
     path.is_dir()
 }
 
+/// The bytes of a file that is open.
+pub fn file_len(file: &File) -> io::Result<u64> {
+    file.metadata().map(|metadata| metadata.len())
+}
+
 /// The bytes of a file.
 pub fn len(path: &Path) -> io::Result<u64> {
     metadata(path).map(|metadata| metadata.len())

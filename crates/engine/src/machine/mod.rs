@@ -1,6 +1,6 @@
-//! The seam to the machine: what the service needs of the one it runs on, which is time, tasks, chance and files.
+//! The seam to the machine: what the service needs of the one it runs on, which is time, tasks, chance, files and connections.
 //!
-//! In:    the engine's calls. Out: the operating system's and tokio's answers (`real.rs`, `files.rs`); in a build of the
+//! In:    the engine's calls. Out: the operating system's and tokio's answers (`real.rs`, `files.rs`, `sockets.rs`); in a build of the
 //!        simulation (`crates/lab`, feature `sim`) those of `simulated/`, where a seed decides.
 //! Never: adds anything of its own: in the service every name here is another one's, but for `StopOnDrop`.
 
@@ -10,6 +10,8 @@ mod files;
 mod real;
 #[cfg(feature = "sim")]
 pub mod simulated;
+#[cfg(not(feature = "sim"))]
+mod sockets;
 
 /// Files and folders.
 pub mod fs {
@@ -19,12 +21,20 @@ pub mod fs {
     pub use super::simulated::files::*;
 }
 
+/// Connections.
+pub mod net {
+    #[cfg(feature = "sim")]
+    pub use super::simulated::net::{TcpListener, TcpStream, bind, listen, lookup_host, tune};
+    #[cfg(not(feature = "sim"))]
+    pub use super::sockets::*;
+}
+
 #[cfg(not(feature = "sim"))]
 pub use real::*;
 #[cfg(feature = "sim")]
 pub use simulated::runtime::{
     Instant, JoinHandle, Runtime, blocking, in_background, memory_bytes, random, resident_bytes, sleep,
-    sleep_until, spawn, timeout, wall_us,
+    sleep_until, spawn, timeout, timeout_at, wall_us,
 };
 
 /// Whether a file could not be opened because this process, or the machine, has too many open already. That passes.
@@ -34,10 +44,22 @@ pub fn lacks_descriptors(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| lacking.contains(&number))
 }
 
-/// A task that ends when nobody wants its result any more.
-pub struct StopOnDrop<T>(pub tokio::task::JoinHandle<T>);
+/// A task that can be ended.
+pub trait Abort {
+    /// Ends it.
+    fn abort(&self);
+}
 
-impl<T> Drop for StopOnDrop<T> {
+impl<T> Abort for tokio::task::JoinHandle<T> {
+    fn abort(&self) {
+        Self::abort(self);
+    }
+}
+
+/// A task that ends when nobody wants its result any more.
+pub struct StopOnDrop<H: Abort>(pub H);
+
+impl<H: Abort> Drop for StopOnDrop<H> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -14,6 +14,7 @@ pub use rand::random;
 use tokio::sync::oneshot;
 pub use tokio::task::JoinHandle;
 use tokio::time::Sleep;
+use tokio::time::Timeout;
 pub use tokio::time::{sleep, timeout};
 
 /// What openraft runs on.
@@ -30,6 +31,11 @@ where
 /// Waits for an instant.
 pub fn sleep_until(at: Instant) -> Sleep {
     tokio::time::sleep_until(at.into())
+}
+
+/// Waits for a future until an instant.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    tokio::time::timeout_at(deadline.into(), future)
 }
 
 /// Does work that waits for the disk where nobody else waits for it.

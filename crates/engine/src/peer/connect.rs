@@ -10,9 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::io::BufReader;
-use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -24,6 +22,8 @@ use super::old_nodes::OldNodes;
 use super::secret::Secret;
 use super::wire::Stream;
 use super::{Lane, handshake};
+use crate::machine;
+use crate::machine::net::{self, TcpStream, lookup_host};
 use crate::table_version::TableVersions;
 use crate::types::NodeId;
 
@@ -165,7 +165,7 @@ impl Door {
                 _ => Ok(stream),
             }
         };
-        tokio::time::timeout(HANDSHAKE_MAX, call).await?
+        machine::timeout(HANDSHAKE_MAX, call).await?
     }
 
     /// Lets a caller in, if it is one of us.
@@ -181,7 +181,7 @@ impl Door {
             self.old_nodes.proved(node, version);
             Ok((stream, node, lane))
         };
-        tokio::time::timeout(HANDSHAKE_MAX, answer).await?
+        machine::timeout(HANDSHAKE_MAX, answer).await?
     }
 }
 
@@ -189,7 +189,7 @@ impl Door {
 async fn connect(address: &str) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in lookup_host(address).await? {
-        match tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+        match machine::timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(tcp)) => return Ok(tcp),
             Ok(Err(error)) => failed = error,
             Err(_) => failed = io::ErrorKind::TimedOut.into(),
@@ -200,14 +200,9 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
 
 /// Frames leave at once, and the kernel gives up on a peer that is gone within seconds.
 fn tune(tcp: &TcpStream, lane: Lane) -> io::Result<()> {
-    tcp.set_nodelay(true)?;
-    let socket = SockRef::from(tcp);
-    let alive = TcpKeepalive::new().with_time(ALIVE_EVERY).with_interval(ALIVE_EVERY);
-    socket.set_tcp_keepalive(&alive)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(match lane {
+    let unacknowledged_max = match lane {
         Lane::Ask | Lane::Append => UNACKNOWLEDGED_MAX,
         Lane::Snapshot => SNAPSHOT_UNACKNOWLEDGED_MAX,
-    }))?;
-    Ok(())
+    };
+    net::tune(tcp, unacknowledged_max, ALIVE_EVERY)
 }

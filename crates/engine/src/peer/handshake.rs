@@ -22,6 +22,7 @@ use super::Lane;
 use super::connect::Door;
 use super::secret::Secret;
 use super::wire::{Stream, receive, send};
+use crate::machine;
 use crate::table_version::ENTRY_FORMAT_NEWEST;
 use crate::types::NodeId;
 
@@ -70,7 +71,7 @@ impl Greeting {
     fn new(node: NodeId, written_format: u8) -> Self {
         let versions = (*VERSIONS.start(), *VERSIONS.end());
         let entry_formats = (ENTRY_FORMAT_NEWEST, written_format);
-        Self { magic: MAGIC, versions, entry_formats, node, nonce: rand::random() }
+        Self { magic: MAGIC, versions, entry_formats, node, nonce: machine::random() }
     }
 
     /// Why the two can't talk; it is written for the log of either.

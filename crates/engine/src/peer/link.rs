@@ -4,7 +4,7 @@
 //! Never: asks twice by itself: whoever asks knows whether a question may be repeated. Never asks over a connection on
 //!        which an answer was waited for in vain: TCP may take half a minute to notice that the peer is reached again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,11 +12,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::pace::Pace;
 use super::wire::{FRAME_MAX, Stream, frame, receive};
 use super::{Answer, Ask, Door, Lane, PeerError};
+#[cfg(feature = "sim")]
+use crate::machine::simulated::{Bug, is_planted};
+use crate::machine::{self, Instant};
 use crate::types::NodeId;
 
 /// Questions on their way at once; more wait.
@@ -33,7 +35,7 @@ pub(super) struct Link {
 }
 
 /// Those who wait for an answer; `None` once the connection is gone.
-type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
+type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>>;
 
 #[derive(Clone)]
 struct Line {
@@ -80,14 +82,16 @@ impl Link {
         until: Instant,
         line: impl Future<Output = Result<Line, PeerError>>,
     ) -> Result<Line, PeerError> {
-        let line = tokio::time::timeout_at(until, line).await;
+        let line = machine::timeout_at(until, line).await;
         line.unwrap_or_else(|_| Err(self.unreachable(&"no connection in time")))
     }
 
     async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<Answer, PeerError> {
         let before = line.answers.load(Ordering::Acquire);
-        let asked = tokio::time::timeout_at(until, self.ask_now(line, ask)).await;
+        let asked = machine::timeout_at(until, self.ask_now(line, ask)).await;
         asked.unwrap_or_else(|_| {
+            #[cfg(feature = "sim")]
+            let before = if is_planted(Bug::StuckLinks) { u64::MAX } else { before };
             if line.answers.load(Ordering::Acquire) == before {
                 line.hang_up.notify_one();
             }
@@ -131,8 +135,8 @@ impl Link {
         let stream = stream.map_err(|error| self.unreachable(&error))?;
         let (frames, outgoing) = mpsc::channel(QUEUE);
         let (answers, hang_up) = Default::default();
-        let new = Line { frames, waiting: Arc::new(Mutex::new(Some(HashMap::new()))), answers, hang_up };
-        tokio::spawn(carry(stream, outgoing, new.clone().into_ends()));
+        let new = Line { frames, waiting: Arc::new(Mutex::new(Some(BTreeMap::new()))), answers, hang_up };
+        machine::spawn(carry(stream, outgoing, new.clone().into_ends()));
         Ok(new)
     }
 
@@ -195,9 +199,10 @@ async fn carry(stream: Stream, mut outgoing: mpsc::Receiver<Vec<u8>>, ends: Ends
         }
     };
     tokio::select! {
+        biased;
+        () = hang_up.notified() => {}
         () = send => {}
         () = take => {}
-        () = hang_up.notified() => {}
     }
     waiting.lock().take();
 }

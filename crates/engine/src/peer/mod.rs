@@ -26,13 +26,11 @@ mod pace;
 mod replicate;
 mod secret;
 mod serve;
-#[cfg(feature = "sim")]
-pub(crate) mod simulated;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::raft::{TransferLeaderRequest, VoteRequest, VoteResponse};
 use parking_lot::Mutex;
@@ -42,20 +40,20 @@ use super::EngineError;
 use super::entry::Parcel;
 use super::status::NodeStatus;
 use super::types::{NodeId, TypeConfig};
+use crate::machine::Instant;
 use crate::membership::Change;
 
 pub(super) use self::connect::Door;
 pub use self::connect::PeerTls;
 use self::link::Link;
-#[cfg(not(feature = "sim"))]
 pub(super) use self::replicate::PeerNetwork;
 pub use self::secret::Secret;
 pub(super) use self::serve::PeerServer;
-#[cfg(feature = "sim")]
-pub(super) use self::simulated::PeerNetwork;
 
 /// How long an answer may take. Whoever asks tries again, or elsewhere.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// The same where a client waits, and a leader answers at once: a connection from before a cut may never bring the answer.
+const CLIENT_WAITS_MAX: Duration = Duration::from_secs(1);
 /// A peer that asked so lately has clients who wait for what this leader commits.
 const LATELY: Duration = Duration::from_secs(1);
 /// How long a change of the members may take: the new one may have to copy the whole table first.
@@ -214,20 +212,16 @@ impl Peers {
     /// Asks a member.
     pub(super) async fn ask(&self, id: NodeId, ask: &Ask) -> Result<Answer, PeerError> {
         let link = self.links.lock().get(&id).cloned();
-        #[cfg(feature = "sim")]
-        if link.is_some() {
-            return simulated::ask(&id.to_string(), ask).await;
-        }
-        let time = if matches!(ask, Ask::Change(_) | Ask::Join { .. }) { CHANGE_MAX } else { ANSWER_MAX };
+        let time = match ask {
+            Ask::Change(_) | Ask::Join { .. } => CHANGE_MAX,
+            Ask::Forward(_) | Ask::Barrier => CLIENT_WAITS_MAX,
+            _ => ANSWER_MAX,
+        };
         link.ok_or(PeerError::NoMember(id))?.ask(ask, time).await
     }
 
     /// Asks whoever is at an address: a seed of which no more is known.
     pub(super) async fn ask_at(&self, address: &str, ask: &Ask) -> Result<Answer, PeerError> {
-        #[cfg(feature = "sim")]
-        if true {
-            return simulated::ask(address, ask).await;
-        }
         let time = if matches!(ask, Ask::Join { .. }) { CHANGE_MAX } else { ANSWER_MAX };
         Link::new(self.door.clone(), None, address).ask(ask, time).await
     }

@@ -4,10 +4,11 @@
 //! Never: believes a caller: what it knows comes from handshakes in which the node proved that it knows the secret.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::machine::Instant;
 use crate::types::NodeId;
 
 /// A node that somebody says he is, by version 1, is called at most this often to see whether it is true.

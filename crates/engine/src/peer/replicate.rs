@@ -5,7 +5,7 @@
 //!        without waiting for the answer to each. A vote has a connection of its own.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Read};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +22,14 @@ use openraft::raft::{
 };
 use openraft::{BasicNode, OptionalSend};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::{Notify, mpsc};
 
 use super::link::Link;
-use super::wire::{FRAME_MAX, Stream, frame, frame_of, receive};
+use super::wire::{FRAME_MAX, PIECE_LEN, Stream, frame, frame_of, receive};
 use super::{Answer, Ask, Lane, PeerError, Peers};
 use crate::encoding::append_after;
-use crate::machine::{self, StopOnDrop};
+use crate::machine::{self, Instant, StopOnDrop, fs};
 use crate::snapshot_file::SnapshotFile;
 use crate::types::{NodeId, TypeConfig, Vote};
 
@@ -94,21 +94,19 @@ impl ToPeer {
     ) -> io::Result<SnapshotResponse<TypeConfig>> {
         let mut stream = self.link.call_for(Lane::Snapshot).await?;
         let path = snapshot.snapshot.path;
-        #[cfg(not(feature = "sim"))]
-        let file = machine::blocking(move || machine::fs::open_whole(&path)).await??;
-        // Never asked: simulated snapshots travel another way.
-        #[cfg(feature = "sim")]
-        let file = machine::blocking(move || std::fs::File::open(path)).await??;
-        let mut file = tokio::fs::File::from_std(file);
-        let len = file.metadata().await?.len();
+        let open = move || fs::open_whole(&path).and_then(|file| Ok((fs::file_len(&file)?, file)));
+        let (len, mut file) = machine::blocking(open).await??;
         stream.write_all(&frame(&(vote, &snapshot.meta, len))?).await?;
-        let mut buffer = vec![0; 256 << 10];
         loop {
-            let read = file.read(&mut buffer).await?;
-            if read == 0 {
+            let mut piece = Vec::with_capacity(PIECE_LEN);
+            let read =
+                move || (&mut file).take(PIECE_LEN as u64).read_to_end(&mut piece).map(|_| (file, piece));
+            let (back, piece) = machine::blocking(read).await??;
+            if piece.is_empty() {
                 break;
             }
-            stream.write_all(&buffer[..read]).await?;
+            stream.write_all(&piece).await?;
+            file = back;
         }
         stream.flush().await?;
         receive(&mut stream, FRAME_MAX).await
@@ -143,12 +141,12 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
     {
         Box::pin(async move {
             // A peer that is there answers well within the time after which it would look for another leader.
-            let patience = option.hard_ttl() * 4;
+            let patience = option.hard_ttl() * 3 / 2;
             let (answers, answered) = mpsc::channel(PIPELINE);
             let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
             let to = Destination { link: self.link.clone(), home: self.lane.clone(), patience };
             // With it goes the connection.
-            let flow = tokio::spawn(to.flow(requests, answers));
+            let flow = machine::spawn(to.flow(requests, answers));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {
                 let answer = answered.recv().await?;
                 Some((answer, (answered, flow)))
@@ -181,6 +179,7 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         tokio::select! {
+            biased;
             sent = self.send_snapshot(vote, snapshot) => {
                 sent.map_err(|error| StreamingError::Unreachable(unreachable(&error)))
             }
@@ -221,10 +220,10 @@ where
 {
     async fn next(&mut self) -> Option<AppendEntriesRequest<TypeConfig>> {
         let mut request = self.input.next().await?;
-        let until = tokio::time::Instant::now() + MARK_WAIT;
+        let until = Instant::now() + MARK_WAIT;
         // Whoever waits on a peer for what is committed must not wait for more entries.
         while request.entries.is_empty() && !self.peers.wait_for_us() {
-            match tokio::time::timeout_at(until, self.input.next()).await {
+            match machine::timeout_at(until, self.input.next()).await {
                 // Each request tells all that is committed by then.
                 Ok(Some(later)) => request = later,
                 Ok(None) | Err(_) => break,
@@ -278,11 +277,13 @@ where
     S: Items<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
 {
     let (mut reader, mut writer) = tokio::io::split(lane);
-    let (sent, received, moved) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
+    let (sent, received) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (asked, moved) = (Notify::new(), Notify::new());
     let write = async {
         let mut next = Some(first);
         while let Some(request) = next {
             sent.fetch_add(1, Ordering::AcqRel);
+            asked.notify_one();
             writer.write_all(&frame_of(|head| append_after(head, &request))?).await?;
             writer.flush().await?;
             next = requests.next().await;
@@ -308,14 +309,19 @@ where
     let watch = async {
         loop {
             let before = received.load(Ordering::Acquire);
-            let owed = sent.load(Ordering::Acquire) > before;
-            tokio::time::sleep(to.patience).await;
-            if owed && received.load(Ordering::Acquire) == before {
+            if sent.load(Ordering::Acquire) == before {
+                // Without a timer: nearly all connections are idle.
+                asked.notified().await;
+                continue;
+            }
+            machine::sleep(to.patience).await;
+            if received.load(Ordering::Acquire) == before {
                 return io::Error::from(io::ErrorKind::TimedOut);
             }
         }
     };
     tokio::select! {
+        biased;
         written = write => written?,
         read = read => return read,
         error = watch => return Err(error),

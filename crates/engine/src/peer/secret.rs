@@ -10,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 use ring::pbkdf2;
 use zeroize::Zeroizing;
 
+use crate::machine;
+
 /// A shorter secret could be guessed from one overheard greeting.
 const LEN_MIN: usize = 16;
 /// A secret that is easier to guess than this many bits gets a warning at the start.
@@ -44,7 +46,7 @@ impl Secret {
 
     /// One that keeps everybody out, for a node that is alone.
     pub(crate) fn nobody_knows() -> Self {
-        Self::from(rand::random::<[u8; 32]>().to_vec())
+        Self::from(machine::random::<[u8; 32]>().to_vec())
     }
 
     /// The key of proofs in version 1 of the handshake.
@@ -63,7 +65,6 @@ impl Secret {
     }
 
     /// Does once what takes a moment, before the first connection. `warns`: also of a secret that could be guessed.
-    #[cfg_attr(feature = "sim", allow(dead_code, reason = "simulated nodes shake no hands"))]
     pub(crate) fn prepare(&self, warns: bool) {
         self.stretched();
         let bits = bits(&String::from_utf8_lossy(&self.text));

@@ -4,23 +4,23 @@
 //! Never: lets a stranger past the handshake, or strangers keep a node waiting (`lobby.rs`); and while this node has not been let into its
 //!        cluster (again), never votes or takes entries: it does not remember what it promised before.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::wire::{FRAME_MAX, Stream, frame, receive, receive_bytes, send};
+use super::wire::{FRAME_MAX, PIECE_LEN, Stream, frame, receive, receive_bytes, send};
 use super::{Answer, Ask, Door, Lane, lobby};
 use crate::Engine;
 use crate::encoding::append_from;
-use crate::machine::{self, fs};
+use crate::machine::net::{TcpListener, TcpStream};
+use crate::machine::{self, Instant, fs};
 use crate::membership::ChangeError;
 use crate::snapshot_file::{self, SnapshotFile};
 use crate::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
@@ -63,7 +63,7 @@ impl PeerServer {
                 Ok((tcp, caller)) => {
                     let (server, places, turned_away) = (self.clone(), places.clone(), turned_away.clone());
                     let lobby = self.door.lobby.enter(caller.ip());
-                    tokio::spawn(async move {
+                    machine::spawn(async move {
                         match server.let_in(tcp, lobby).await {
                             Ok((stream, node, lane)) => {
                                 let Ok(_place) = places.try_acquire() else {
@@ -78,7 +78,7 @@ impl PeerServer {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection of a peer could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    machine::sleep(Duration::from_millis(50)).await;
                 }
             }
         }
@@ -125,7 +125,7 @@ impl PeerServer {
                 let (number, ask): (u64, Ask) = receive(&mut reader, FRAME_MAX).await?;
                 let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
                 let (server, answers) = (self.clone(), answers.clone());
-                tokio::spawn(async move {
+                machine::spawn(async move {
                     let answer = server.engine.answer_peer(ask).await;
                     if let Ok(bytes) = frame(&(number, &answer)) {
                         answers.send(bytes).await.ok();
@@ -135,6 +135,7 @@ impl PeerServer {
             }
         };
         tokio::select! {
+            biased;
             written = write => written,
             read = read => read,
         }
@@ -179,12 +180,8 @@ impl PeerServer {
         let (vote, meta, len): (Vote, SnapshotMeta, u64) = receive(&mut stream, FRAME_MAX).await?;
         let dir = self.engine.snapshot_dir();
         let (path, file) = snapshot_file::incoming(&dir)?;
-        #[cfg(not(feature = "sim"))]
-        let received = receive_file(&mut stream, tokio::fs::File::from_std(file), len).await;
-        #[cfg(feature = "sim")]
-        let received: io::Result<()> = Err(io::Error::other(format!("{file:?} comes another way")));
-        if let Err(error) = received {
-            std::fs::remove_file(&path).ok();
+        if let Err(error) = receive_file(&mut stream, file, len).await {
+            fs::remove_file(&path).ok();
             return Err(error);
         }
         tracing::info!(bytes = len, "a snapshot of the leader has come");
@@ -198,12 +195,19 @@ impl PeerServer {
     }
 }
 
-async fn receive_file(stream: &mut Stream, mut file: tokio::fs::File, len: u64) -> io::Result<()> {
-    let copied = tokio::io::copy(&mut stream.take(len), &mut file).await?;
-    if copied < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+/// Writes what comes into a file, and syncs it.
+async fn receive_file(stream: &mut Stream, mut file: fs::File, len: u64) -> io::Result<()> {
+    let mut left = len;
+    while left > 0 {
+        let mut piece = Vec::with_capacity(PIECE_LEN.min(left as usize));
+        (&mut *stream).take(PIECE_LEN.min(left as usize) as u64).read_to_end(&mut piece).await?;
+        if piece.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= piece.len() as u64;
+        file = machine::blocking(move || file.write_all(&piece).map(|()| file)).await??;
     }
-    file.sync_all().await
+    machine::blocking(move || file.sync_all()).await?
 }
 
 impl Engine {

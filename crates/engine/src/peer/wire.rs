@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The largest frame: a few entries of the largest kind.
 pub(super) const FRAME_MAX: usize = 64 << 20;
+/// Bytes of a file that are read, sent and written at a time.
+pub(super) const PIECE_LEN: usize = 256 << 10;
 
 /// Any stream: plain or TLS.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 /// Bugs that can be planted, in a build with the feature `planted`.
-const BUGS: [Bug; 7] = [
+const BUGS: [Bug; 13] = [
     Bug::AckBeforeFsync,
     Bug::WallClock,
     Bug::StaleRead,
@@ -25,6 +25,12 @@ const BUGS: [Bug; 7] = [
     Bug::Lifo,
     Bug::TokenReset,
     Bug::ParcelTwice,
+    Bug::FalseFreshness,
+    Bug::WedgedFollower,
+    Bug::RefusedYetDone,
+    Bug::StuckLinks,
+    Bug::StaleLease,
+    Bug::GhostLock,
 ];
 
 fn main() -> ExitCode {

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_engine::machine::simulated::{self, files, runtime};
+use leasehold_engine::machine::simulated::{self, files, net, runtime};
 use leasehold_engine::membership::{Change, ChangeError};
 
+use super::serving;
 use super::world::{self, count, count_of, violate, with};
 use super::{DRIFT_PPM_MAX, start_node};
 use crate::random::Random;
@@ -19,6 +20,10 @@ pub(super) const NODES_MAX: u64 = 5;
 const MEMBERS_MIN: usize = 3;
 /// How long a node may take to come (back) once everything is well.
 const MEND_US: u64 = 60_000_000;
+/// Starts in a hundred, of a machine that was off, with another address.
+const MOVES: u64 = 20;
+/// The longest time for which nothing passes.
+const LONG_CUT_US_MAX: u64 = 35_000_000;
 /// How long a node may take to refuse to start.
 const REFUSE_US: u64 = 3_000_000;
 
@@ -57,11 +62,13 @@ impl Cluster {
 
     fn start(&mut self, id: u64) {
         let others: Vec<u64> = self.members.iter().copied().filter(|other| *other != id).collect();
-        let seed = self.random.pick(&others).to_string();
+        let seed = net::advertised(*self.random.pick(&others));
         let (peers, join) = match id <= self.first {
-            true => ((1..=self.first).map(|id| (id, id.to_string())).collect(), None),
+            true => ((1..=self.first).map(|id| (id, net::advertised(id))).collect(), None),
             false => (BTreeMap::new(), Some(seed)),
         };
+        let moved = self.random.percent(MOVES);
+        net::power_on(id, moved);
         with(|world| world.refused.remove(&id));
         start_node(id, peers, join);
     }
@@ -84,8 +91,9 @@ impl Cluster {
             if let Some(running) = running.as_ref().filter(|_| self.random.percent(70)) {
                 running.engine.lose_power();
             }
+            net::power_off(id);
         }
-        simulated::close_door(id);
+        net::set_still(id, false);
         drop(running);
         runtime::kill(id);
         if power {
@@ -100,7 +108,6 @@ impl Cluster {
         for id in self.members.clone() {
             if !Self::is_up(id) {
                 // It may be on its way up already.
-                simulated::close_door(id);
                 runtime::kill(id);
                 self.start(id);
                 count_of(id, "restart");
@@ -129,7 +136,6 @@ impl Cluster {
             if Self::is_up(id) {
                 self.crash(id);
             }
-            simulated::close_door(id);
             runtime::kill(id);
             files::wipe(id);
         }
@@ -145,7 +151,7 @@ impl Cluster {
     pub(super) fn fault(&mut self) {
         let mended = self.is_mended();
         let (one, other) = (self.any(), self.any());
-        match self.random.below(26) {
+        match self.random.below(36) {
             0 | 1 if Self::is_up(one) => self.crash(one),
             2 => {
                 let up: Vec<u64> = self.members.iter().copied().filter(|id| Self::is_up(*id)).collect();
@@ -156,7 +162,7 @@ impl Cluster {
                 runtime::pause(one);
                 count_of(one, "pause");
             }
-            7 => (1..=NODES_MAX).for_each(runtime::resume),
+            7 => self.wake_all(),
             8 => {
                 let links = (1..=NODES_MAX).flat_map(|id| [(one, id), (id, one)]);
                 with(|world| world.cut.extend(links));
@@ -167,7 +173,7 @@ impl Cluster {
                 count_of(one, "cut-one-way");
             }
             10 => {
-                let (loss, delay_us) = (self.random.below(25), self.random.between(500, 40_000));
+                let (loss, delay_us) = (self.random.below(15), self.random.between(500, 40_000));
                 with(|world| (world.loss, world.delay_us) = (loss, delay_us));
                 count("bad-network");
             }
@@ -195,8 +201,70 @@ impl Cluster {
             19 | 20 if mended => self.flip_bit(one),
             21 | 22 if mended => self.grow_or_shrink(one),
             23 => self.transfer(one, other),
+            24..=31 => self.hurt_network(one),
             _ => with(|world| world.cut.clear()),
         }
+    }
+
+    fn wake_all(&mut self) {
+        for id in 1..=NODES_MAX {
+            net::set_still(id, false);
+            runtime::resume(id);
+        }
+    }
+
+    /// What can happen to a node's connections.
+    fn hurt_network(&mut self, id: u64) {
+        match self.random.below(8) {
+            0 => {
+                runtime::pause(id);
+                net::set_still(id, true);
+                count_of(id, "machine-still");
+            }
+            1 | 2 => {
+                let broken = net::break_connections(id);
+                with(|world| *world.counts.entry("connection-reset").or_default() += broken / 2);
+            }
+            3 => {
+                net::break_connections(id);
+                net::set_refusing(id, true);
+                count_of(id, "port-refuses");
+            }
+            4 | 5 => (1..=NODES_MAX).for_each(|id| net::set_refusing(id, false)),
+            6 => {
+                let bytes_per_ms = self.random.between(5, 500);
+                with(|world| world.slow.insert(id, bytes_per_ms));
+                count_of(id, "slow-line");
+            }
+            _ => with(|world| world.slow.clear()),
+        }
+    }
+
+    /// Nothing passes for a long time: between any two nodes, to and from one, or one way. TCP waits longer and longer
+    /// between its tries. Then everything is healed at once, and the leader may be killed in the same moment.
+    pub(super) fn long_cut(&mut self) {
+        let (one, kind) = (self.any(), self.random.below(4));
+        let cuts = |from: u64, to: u64| match kind {
+            0 | 1 => true,
+            2 => from == one || to == one,
+            _ => from == one,
+        };
+        let pairs = (1..=NODES_MAX).flat_map(|from| (1..=NODES_MAX).map(move |to| (from, to)));
+        with(|world| world.cut.extend(pairs.filter(|(from, to)| cuts(*from, *to))));
+        count_of(one, "long-cut");
+        let length_us = self.random.between(3_000_000, LONG_CUT_US_MAX);
+        runtime::run_until(runtime::now_us() + length_us);
+        let leads = |id: &u64| world::node(*id).is_some_and(|node| node.engine.known_leader() == Some(*id));
+        let leader = self.members.iter().copied().find(leads);
+        if let Some(leader) = leader.filter(|_| self.random.percent(30)) {
+            self.crash(leader);
+        }
+    }
+
+    /// The members that must serve: all but one that is on its way in or out.
+    pub(super) fn serving(&self) -> Vec<u64> {
+        let passing = [self.coming, self.leaving];
+        self.members.iter().copied().filter(|id| !passing.contains(&Some(*id))).collect()
     }
 
     /// A node's disk is replaced by an empty one.
@@ -242,7 +310,6 @@ impl Cluster {
             }
             (false, None) => violate(format!("bit flip: node {id} keeps {file}, which it does not need")),
         }
-        simulated::close_door(id);
         runtime::kill(id);
         let running = with(|world| world.nodes.remove(&id));
         drop(running);
@@ -276,14 +343,19 @@ impl Cluster {
 
     /// Everything is well from now on; says whether the cluster came to be whole.
     pub(super) fn heal(&mut self) -> Result<(), String> {
-        (1..=NODES_MAX).for_each(runtime::resume);
+        self.wake_all();
         with(|world| {
             world.cut.clear();
+            world.slow.clear();
             world.sync_us.clear();
-            (world.loss, world.twice, world.delay_us) = (0, 0, 2_000);
+            (world.loss, world.delay_us) = (0, 2_000);
         });
-        (1..=NODES_MAX).for_each(|id| files::set_full(id, false));
+        for id in 1..=NODES_MAX {
+            files::set_full(id, false);
+            net::set_refusing(id, false);
+        }
         self.restart_all();
+        serving::watch(&self.serving());
         let end_us = runtime::now_us() + MEND_US;
         while !self.is_mended() {
             if runtime::now_us() > end_us {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use leasehold_engine::machine::simulated::runtime::{self, sleep_us, timeout};
+use leasehold_server::serve::connection::serve_simulated;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -38,7 +39,7 @@ pub(super) async fn request(
         return None;
     };
     let (mut here, there) = tokio::io::duplex(ON_THEIR_WAY);
-    runtime::spawn_on(node, running.app.serve(there));
+    runtime::spawn_on(node, serve_simulated(running.app, there));
     let text = format!(
         "{method} {path} HTTP/1.1\r\nHost: node{node}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
@@ -57,6 +58,26 @@ pub(super) async fn request(
     let answer = timeout(PATIENCE, conversation).await.ok()??;
     sleep_us(100 + random.below(3_000)).await;
     parse(&answer)
+}
+
+/// Asks a node to do something, and goes away after a while. Says whether no answer had come by then.
+pub(super) async fn abandoned_request(
+    random: &mut Random,
+    node: u64,
+    path: &str,
+    body: &str,
+    stay_us: u64,
+) -> bool {
+    sleep_us(100 + random.below(3_000)).await;
+    let Some(running) = world::node(node) else { return false };
+    let (mut here, there) = tokio::io::duplex(ON_THEIR_WAY);
+    runtime::spawn_on(node, serve_simulated(running.app, there));
+    let len = body.len();
+    let text = format!("POST {path} HTTP/1.1\r\nHost: node{node}\r\nContent-Length: {len}\r\n\r\n{body}");
+    if here.write_all(text.as_bytes()).await.is_err() {
+        return false;
+    }
+    timeout(Duration::from_micros(stay_us), here.read_u8()).await.is_err()
 }
 
 /// A whole answer, or none.

@@ -39,6 +39,7 @@ pub fn once_failed() -> Vec<u64> {
 /// Runs one seed; a part of the service that panics is a violation, too.
 pub fn run_caught(seed: u64, bug: Option<Bug>) -> Result<Report, String> {
     catch_unwind(AssertUnwindSafe(|| run(seed, bug))).map_err(|panic| {
+        super::clear();
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
         format!("panic: {said}")

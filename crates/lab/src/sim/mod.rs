@@ -4,28 +4,32 @@
 //!        violated, if anything was.
 //! Never: uses the machine's time, randomness, threads, disk or network.
 //!
-//! Real: the whole engine of `leasehold-server` (proposer, leadership, reads, clock, membership, log, snapshots, recovery),
-//! openraft, the table, HTTP and the claims dialect, and the client library's claim machine. Simulated, below
-//! `leasehold_engine::machine`: time, tasks, chance, files; messages between nodes; and connections of clients.
+//! Real: the whole engine (proposer, leadership, reads, clock, membership, log, snapshots, recovery), the peer protocol with
+//! its handshake, frames, links and reconnections, openraft, the table, HTTP and its dialects, and the client library's
+//! claim machine. Simulated, below `leasehold_engine::machine`: time, tasks, chance, files, TCP between nodes; and
+//! connections of clients.
 
 mod clients;
 mod faults;
+mod ghosts;
 mod http;
+mod leases;
 mod life;
 pub mod many;
+mod serving;
 mod world;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Settings};
+use leasehold_core::Settings;
 pub use leasehold_engine::machine::simulated::Bug;
-use leasehold_engine::machine::simulated::{self, files, runtime};
+use leasehold_engine::machine::simulated::{self, files, net, runtime};
 use leasehold_engine::{ClusterConfig, Engine, EngineConfig, Secret};
-use leasehold_server::http::server::App;
+use leasehold_server::api::locks::{withdraw_of_silent_nodes, withdraw_orphans};
+use leasehold_server::app::App;
 use leasehold_server::observe::Observer;
 
 use self::clients::{Client, read_again};
@@ -51,8 +55,8 @@ pub struct Report {
 /// How long faults go on, and how long everything may take to be well again.
 const FAULTS_US: u64 = 15_000_000;
 const CALM_US: u64 = 6_000_000;
-/// Every node acknowledges a write and a read within this, once everything is well.
-const SERVE_US: u64 = 5_000_000;
+/// Seeds in a hundred in which nothing passes for a long time before everything is healed.
+const LONG_CUTS: u64 = 35;
 /// Every command is answered within five seconds, and the time that it takes to notice that they are over.
 const ANSWER_MAX: Duration = Duration::from_secs(7);
 /// Clocks of nodes may be so much too fast or slow, in millionths; the checker allows for twice as much.
@@ -66,8 +70,8 @@ const STUCK: &str = "no progress: a client waits for ever although everything is
 /// Runs one seed.
 pub fn run(seed: u64, bug: Option<Bug>) -> Report {
     let mut random = Random::new(seed);
+    clear();
     runtime::reset(random.next());
-    files::reset();
     world::reset(Some(random.fork()));
     simulated::enter(Some(Rc::new(world::Around)), bug);
     let violation = play(random);
@@ -77,18 +81,21 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Report {
         simulated_us: runtime::now_us(),
         violation: world.violation.take(),
     });
-    // Everything that still runs goes, before the world it lives in.
-    for node in 1..=faults::NODES_MAX {
-        simulated::close_door(node);
-    }
-    world::with(|world| std::mem::take(&mut world.nodes));
+    clear();
+    let unlinear = || linear::check(&report.history).err().map(|violation| format!("history: {violation}"));
+    let violation = report.violation.clone().or(violation).or_else(unlinear);
+    Report { violation, ..report }
+}
+
+/// Everything that still runs goes, and then the world it lives in.
+fn clear() {
+    net::reset();
+    let nodes = world::take_nodes();
+    drop(nodes);
     runtime::reset(0);
     files::reset();
     simulated::enter(None, None);
     world::reset(None);
-    let unlinear = || linear::check(&report.history).err().map(|violation| format!("history: {violation}"));
-    let violation = report.violation.clone().or(violation).or_else(unlinear);
-    Report { violation, ..report }
 }
 
 fn play(mut random: Random) -> Option<String> {
@@ -99,9 +106,14 @@ fn play(mut random: Random) -> Option<String> {
         let client = Client { number, random: random.fork() };
         runtime::spawn_on(0, client.run());
     }
+    runtime::spawn_on(0, leases::use_some(random.fork()));
+    runtime::spawn_on(0, ghosts::come_and_go(random.fork()));
     while runtime::now_us() < FAULTS_US && world::with(|world| world.violation.is_none()) {
         runtime::run_until(runtime::now_us() + random.between(30_000, 600_000));
         cluster.fault();
+    }
+    if random.percent(LONG_CUTS) {
+        cluster.long_cut();
     }
     if let Err(state) = cluster.heal() {
         return Some(format!("no progress: the cluster did not come to be whole: {state}"));
@@ -123,14 +135,15 @@ fn play(mut random: Random) -> Option<String> {
     if let Some((node, wait)) = forgotten_command() {
         return Some(format!("never answered: a command on node {node} has waited for {wait:?}"));
     }
-    if let Some(node) = idle_node() {
-        return Some(format!(
-            "a node does not serve: node {node}, {SERVE_US} us after everything was healed"
-        ));
+    if let Some(node) = serving::idle_node(&cluster.serving()) {
+        return Some(format!("a node does not serve: node {node}, long after everything was healed"));
     }
     world::with(|world| world.stop = true);
     if !settle() {
         return Some(STUCK.into());
+    }
+    if let Some(ghost) = ghosts::left_behind(&cluster.serving()) {
+        return Some(format!("ghost lock: {ghost}"));
     }
     let claims = world::with(|world| world.claims.clone());
     let reader = Client { number: clients::READER, random: random.fork() };
@@ -149,35 +162,6 @@ fn forgotten_command() -> Option<(u64, Duration)> {
     waits.into_iter().find(|(_, wait)| *wait > ANSWER_MAX)
 }
 
-/// A node that acknowledges no write and no read, though everything is well, if there is one.
-fn idle_node() -> Option<u64> {
-    let nodes: Vec<(u64, Arc<Engine>)> =
-        world::with(|world| world.nodes.iter().map(|(id, running)| (*id, running.engine.clone())).collect());
-    nodes.into_iter().find(|(id, engine)| !serves(*id, engine)).map(|(id, _)| id)
-}
-
-fn serves(node: u64, engine: &Arc<Engine>) -> bool {
-    let (served, engine) = (Arc::new(AtomicBool::new(false)), engine.clone());
-    let tell = served.clone();
-    runtime::spawn_on(node, async move {
-        for round in 0_u128.. {
-            let id = ClaimId::from_u128(u128::MAX - (u128::from(node) << 64) - round);
-            let new =
-                NewClaim::new(id, &format!("served by {node}/{round}"), "check", Some(0), OnBusy::Queue);
-            let written = engine.submit(Command::Claim(new)).await.is_ok();
-            if written && engine.barrier().await.is_ok() {
-                return tell.store(true, Ordering::Release);
-            }
-            runtime::sleep_us(50_000).await;
-        }
-    });
-    let until_us = runtime::now_us() + SERVE_US;
-    while runtime::now_us() < until_us && !served.load(Ordering::Acquire) {
-        runtime::run_until(runtime::now_us() + 50_000);
-    }
-    served.load(Ordering::Acquire)
-}
-
 /// Runs until no client waits any more; says whether that came.
 fn settle() -> bool {
     for _ in 0..600 {
@@ -193,16 +177,21 @@ fn grants() -> usize {
     world::with(|world| world.ops.iter().filter(|op| matches!(op.answer, Answer::Active { .. })).count())
 }
 
+/// What all simulated nodes know. It is stretched once for all of them.
+static SECRET: LazyLock<Secret> = LazyLock::new(|| {
+    Secret::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822c").expect("it is long enough")
+});
+
 /// Starts a node: one of the first members, or one that joins somebody.
 fn start_node(id: u64, peers: BTreeMap<u64, String>, join: Option<String>) {
     let observer = Arc::new(Observer::default());
     let cluster = ClusterConfig {
         node: id,
-        listen: ([127, 0, 0, 1], 0).into(),
-        advertise: id.to_string(),
+        listen: net::listen_address(id),
+        advertise: net::advertised(id),
         peers,
         join,
-        secret: Secret::new("a secret that all simulated nodes know").expect("it is long enough"),
+        secret: SECRET.clone(),
         tls: None,
         heartbeat: HEARTBEAT,
     };
@@ -215,10 +204,17 @@ fn start_node(id: u64, peers: BTreeMap<u64, String>, join: Option<String>) {
         listeners: observer.listeners(),
         cluster: Some(cluster),
     };
+    world::with(|world| {
+        let (starts, at_us) = world.starts.entry(id).or_default();
+        (*starts, *at_us) = (*starts + 1, runtime::now_us());
+    });
     runtime::spawn_on(id, async move {
         match Engine::start(config).await {
             Ok(engine) => {
                 let app = App::simulated(engine.clone(), observer);
+                // As the service does.
+                runtime::spawn(withdraw_orphans(engine.clone()));
+                runtime::spawn(withdraw_of_silent_nodes(engine.clone()));
                 let running = Running { engine: engine.clone(), app };
                 world::with(|world| world.nodes.insert(id, running));
                 let why = engine.failed().await;

@@ -1,6 +1,6 @@
 //! What all parts of a simulation share: who runs, who reaches whom, and what was found wrong.
 //!
-//! In:    faults from `faults.rs`. Out: the fate of messages, nodes for whoever talks to one; the first violation.
+//! In:    faults from `faults.rs`. Out: the fate of segments, nodes for whoever talks to one; the first violation.
 //! Never: lives longer than one seed.
 
 use std::cell::RefCell;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use leasehold_core::{ClaimId, Table};
 use leasehold_engine::Engine;
-use leasehold_engine::machine::simulated::{self, Passage};
-use leasehold_server::http::server::App;
+use leasehold_engine::machine::simulated;
+use leasehold_server::app::App;
 
 use crate::history::{Handle, Op};
 use crate::random::Random;
@@ -28,12 +28,14 @@ pub(super) struct Running {
 /// The state of the world.
 pub(super) struct World {
     pub(super) random: Random,
+    /// Ways, from one node to another, on which nothing passes.
     pub(super) cut: BTreeSet<(u64, u64)>,
-    /// Messages in a hundred that are lost, and that come twice.
+    /// Segments in a hundred that are lost.
     pub(super) loss: u64,
-    pub(super) twice: u64,
     /// The longest way.
     pub(super) delay_us: u64,
+    /// Nodes with a slow line, and how many bytes it carries in a millisecond.
+    pub(super) slow: BTreeMap<u64, u64>,
     pub(super) nodes: BTreeMap<u64, Running>,
     /// Nodes that did not start, and why.
     pub(super) refused: BTreeMap<u64, String>,
@@ -54,6 +56,12 @@ pub(super) struct World {
     pub(super) never: BTreeSet<Handle>,
     /// When each token was acknowledged.
     pub(super) acknowledged: Vec<(u64, u64)>,
+    /// How often each node was started, and when last.
+    pub(super) starts: BTreeMap<u64, (u64, u64)>,
+    /// When each node first served again after everything was healed.
+    pub(super) served_us: BTreeMap<u64, u64>,
+    /// Lock requests whose clients went away: the resource, and the process of the node that was asked.
+    pub(super) ghosts: Vec<(String, u64, u64)>,
     pub(super) stop: bool,
     pub(super) clients_at_work: u64,
 }
@@ -64,8 +72,8 @@ impl World {
             random,
             cut: BTreeSet::new(),
             loss: 0,
-            twice: 2,
             delay_us: 3_000,
+            slow: BTreeMap::new(),
             nodes: BTreeMap::new(),
             refused: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -79,6 +87,9 @@ impl World {
             claims: Vec::new(),
             never: BTreeSet::new(),
             acknowledged: Vec::new(),
+            starts: BTreeMap::new(),
+            served_us: BTreeMap::new(),
+            ghosts: Vec::new(),
             stop: false,
             clients_at_work: 0,
         }
@@ -96,6 +107,11 @@ pub(super) fn reset(random: Option<Random>) {
     WORLD.with(|world| *world.borrow_mut() = random.map(World::new));
 }
 
+/// The nodes, if there is a world: they go before it.
+pub(super) fn take_nodes() -> Option<BTreeMap<u64, Running>> {
+    WORLD.with(|world| Some(std::mem::take(&mut world.borrow_mut().as_mut()?.nodes)))
+}
+
 /// Looks at the world.
 pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|world| look(world.borrow_mut().as_mut().expect("a simulation runs")))
@@ -105,20 +121,22 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
 pub(super) struct Around;
 
 impl simulated::World for Around {
-    fn passage(&self, from: u64, to: u64) -> Passage {
+    fn segment(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         with(|world| {
             let lost = world.cut.contains(&(from, to)) || world.random.percent(world.loss);
-            let after_us = 100 + world.random.below(world.delay_us);
-            let twice = !lost && world.random.percent(world.twice);
-            let again_us = 100 + world.random.below(20 * world.delay_us);
+            let line_us = |node| world.slow.get(&node).map_or(0, |bytes_per_ms| len * 1_000 / bytes_per_ms);
+            let line_us = line_us(from) + line_us(to);
+            let after_us = 100 + world.random.below(world.delay_us) + line_us;
             if lost {
-                *world.counts.entry("message-lost").or_default() += 1;
+                *world.counts.entry("segment-lost").or_default() += 1;
             }
-            if twice {
-                *world.counts.entry("message-twice").or_default() += 1;
-            }
-            Passage { after_us: (!lost).then_some(after_us), twice_after_us: twice.then_some(again_us) }
+            (!lost).then_some(after_us)
         })
+    }
+
+    /// Mostly an Ethernet's; some ways are so narrow that every frame comes in pieces.
+    fn segment_len(&self) -> u64 {
+        with(|world| if world.random.percent(75) { 1_448 } else { world.random.between(16, 400) })
     }
 
     fn wall_ahead_us(&self, node: u64) -> u64 {

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::http::tls;
+use crate::pem;
 
 /// Largest document.
 const DOCUMENT_LEN_MAX: usize = 1 << 20;
@@ -38,7 +38,7 @@ impl Fetcher {
         let mut roots = RootCertStore::empty();
         match ca_file {
             Some(path) => {
-                for certificate in tls::read_certificates(path)? {
+                for certificate in pem::read_certificates(path)? {
                     roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
                 }
             }
@@ -47,7 +47,7 @@ impl Fetcher {
                 roots.add_parsable_certificates(found.certs);
             }
         }
-        let config = ClientConfig::builder_with_provider(tls::provider())
+        let config = ClientConfig::builder_with_provider(pem::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)

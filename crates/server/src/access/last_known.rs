@@ -9,7 +9,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::{Policy, Ticket, unix_now};
+use super::caller::Ticket;
+use super::policy::Policy;
+use super::unix_now;
 
 /// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
 /// hashed and looked up.
@@ -66,13 +68,15 @@ mod tests {
     use crate::access::keys::KeyFile;
     use crate::access::settings::AccessOptions;
     use crate::access::{Access, Caller, Recognised};
-    use crate::http::headers::Headers;
-    use crate::http::request::Connection;
+    use crate::message::connection::Connection;
+    use crate::message::headers::Headers;
 
     /// Who asks with this key over this connection.
-    fn ticket(access: &Access, connection: &Connection, key: &str) -> Arc<Ticket> {
+    fn ticket(access: &Access, last_known: &LastKnown, key: &str) -> Arc<Ticket> {
         let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {key}"))]);
-        match access.recognise(connection, &headers) {
+        let address = "127.0.0.1:9".parse().unwrap();
+        let connection = Connection::new(address, address, &[]);
+        match access.recognise(&connection, last_known, &headers) {
             Ok(Recognised::Known(Caller(Some(ticket)))) => ticket,
             _ => panic!("a key is known at once, or not at all"),
         }
@@ -87,12 +91,11 @@ mod tests {
         file.write(&path).unwrap();
         let options = AccessOptions { keys: Some(path.clone()), ..AccessOptions::default() };
         let access = Access::new(Some(Policy::new(&options, None).unwrap()), None, None);
-        let address = "127.0.0.1:9".parse().unwrap();
-        let connection = Connection::new(address, address, &[]);
-        let ask = |key: &str| ticket(&access, &connection, key);
+        let last_known = LastKnown::default();
+        let ask = |key: &str| ticket(&access, &last_known, key);
 
         let first = ask(&anna);
-        assert!(!format!("{connection:?}").contains(&anna), "secrets are not shown");
+        assert!(!format!("{last_known:?}").contains(&anna), "secrets are not shown");
         assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
         assert_eq!(&*ask(&bert).identity.user, "bert");
         assert_eq!(&*ask(&anna).identity.user, "anna");

@@ -9,7 +9,7 @@ use hyper::header::HeaderName;
 use serde::Deserialize;
 
 use super::identity::{How, Identity};
-use crate::http::headers::Headers;
+use crate::message::headers::Headers;
 
 /// Trusted headers, as they stand in the TOML file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -8,15 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::caller::{Caller, Ticket};
 use super::identity::{How, Identity};
 use super::oidc::Provider;
-use super::{Caller, Policy, Ticket, unix_now};
-use crate::http::Response;
-use crate::http::problem::problem;
+use super::policy::Policy;
+use super::unix_now;
 
 /// How long credentials stay good under one policy.
 #[derive(Debug, Clone, Default)]
@@ -150,12 +149,6 @@ impl Caller {
     /// Whether the credentials were withdrawn since the request came.
     pub fn is_withdrawn(&self) -> bool {
         self.0.as_ref().is_some_and(|ticket| ticket.is_withdrawn())
-    }
-
-    /// The refusal of a caller whose credentials ended while its request stood open.
-    pub fn refuse_withdrawn(&self) -> Response {
-        let detail = "the credentials ended while the request stood open";
-        problem(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 
     /// The same for streams: they also end when the rules change, since the reader's rights may have.

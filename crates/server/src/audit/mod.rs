@@ -26,7 +26,7 @@ use serde_json::json;
 pub use self::notes::Noted;
 use self::notes::{Asker, Notes, Wish};
 use self::refusals::{Refusal, Refusals};
-use crate::http::time::rfc3339;
+use crate::message::time::rfc3339;
 use leasehold_engine::Engine;
 use leasehold_engine::clock::wall_us;
 use leasehold_engine::publish::Listener;

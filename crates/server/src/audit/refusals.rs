@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::http::time::rfc3339;
+use crate::message::time::rfc3339;
 use leasehold_engine::clock::wall_us;
 
 /// Kinds of refusals that are counted apart; further ones are counted together.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::ConfigError;
-use leasehold_engine::{ClusterConfig, PeerTls, Secret};
+use leasehold_engine::{ClusterConfig, DEFAULT_HEARTBEAT, PeerTls, Secret};
 
 /// What an operator may set; `None` means the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -131,11 +131,10 @@ impl ClusterOptions {
         };
         let text = zeroize::Zeroizing::new(text);
         let secret = Secret::new(&text).or_else(|problem| wrong("secret", problem))?;
-        let heartbeat_ms = self.heartbeat_ms.unwrap_or(50);
-        if !(10..=10_000).contains(&heartbeat_ms) {
+        let heartbeat = self.heartbeat_ms.map_or(DEFAULT_HEARTBEAT, Duration::from_millis);
+        if !(Duration::from_millis(10)..=Duration::from_secs(10)).contains(&heartbeat) {
             return wrong("heartbeat-ms", "must be from 10 to 10000 milliseconds");
         }
-        let heartbeat = Duration::from_millis(heartbeat_ms);
         Ok(Some(ClusterConfig { node, listen, advertise, peers, join: self.join, secret, tls, heartbeat }))
     }
 }

@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
-use super::body::RequestBody;
-use super::request::{self, Connection, Head};
-use super::server::{App, answer, over};
+use crate::message::Response;
+use crate::message::body::{RequestBody, stall};
+use crate::message::request::{self, Head};
 
 /// Bytes of headers that a request over HTTP/2 may have.
 const HEADER_LIST_MAX: u32 = 64 << 10;
@@ -40,13 +39,17 @@ const SEND_BUFFER_MAX: usize = 32 << 10;
 
 /// Serves the requests of a connection until it ends, it is idle for too long, or it has to end and
 /// all are answered.
-pub(super) async fn serve<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
+pub async fn serve<S, F>(
+    stream: S,
+    patience: Duration,
+    write_timeout: Duration,
+    over: impl Future<Output = ()>,
+    answer: impl Fn(request::Request) -> F,
+) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
 {
-    connection.delivery.share();
-    let (over, peer) = (over(&app, &connection), connection.peer);
-    let (patience, write_timeout) = (app.patience(&connection), app.config.write_timeout);
     let requests = Requests { open: watch::Sender::new(0), write_timeout };
     let idle = idle(requests.open.subscribe(), patience);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -55,8 +58,8 @@ where
         let headers = head.headers.iter().collect();
         let head = Head { method: head.method, uri: head.uri, version: head.version, headers };
         let request = request::Request::new(head, RequestBody::from(body));
-        let (app, connection) = (app.clone(), connection.clone());
-        async move { Ok::<_, Infallible>(answer(&app, &connection, request).await) }
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut serving = std::pin::pin!(
         http2::Builder::new(requests)
@@ -69,7 +72,7 @@ where
             .keep_alive_interval(Some(PING_EVERY))
             .serve_connection(TokioIo::new(stream), service)
     );
-    let ended = tokio::select! {
+    tokio::select! {
         ended = &mut serving => ended,
         () = over => {
             serving.as_mut().graceful_shutdown();
@@ -80,9 +83,6 @@ where
             // What is still owed then is owed to a client that does not read.
             tokio::time::timeout(write_timeout, serving).await.unwrap_or(Ok(()))
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
     }
 }
 
@@ -164,28 +164,5 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
         ready!(timer.as_mut().poll(cx));
         tracing::debug!(timeout = ?self.timeout, "a client takes nothing of its answer: its request ends");
         Poll::Ready(())
-    }
-}
-
-/// What the body of an answer last said to hyper, which polls it inside the request's task and nowhere else.
-pub(super) mod stall {
-    use std::cell::Cell;
-
-    thread_local! {
-        static NOTED: Cell<Option<bool>> = const { Cell::new(None) };
-    }
-
-    /// The body gave something; or, if `gave` is false, has nothing to give yet.
-    pub(in crate::http) fn note(gave: bool) {
-        NOTED.set(Some(gave));
-    }
-
-    /// What was noted since `forget`.
-    pub(super) fn noted() -> Option<bool> {
-        NOTED.take()
-    }
-
-    pub(super) fn forget() {
-        NOTED.set(None);
     }
 }

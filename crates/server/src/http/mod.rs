@@ -1,56 +1,9 @@
-//! HTTP: connections, requests, responses. What every dialect needs and none should write twice.
+//! HTTP as a transport: HTTP/1.1, HTTP/2, TLS.
 //!
-//! In:    bytes from strangers. Out: requests to the dialects (`dispatch.rs`), their responses back.
-//! Never: knows about locks.
+//! In:    bytes from strangers. Out: requests (`message/`) to a function that answers them, its answers back.
+//! Never: knows about locks, about who asks, or about what is asked for.
 
-pub mod aside;
-pub mod basic;
-pub mod body;
-pub mod cluster;
-pub mod delivery;
-pub mod digits;
-pub mod headers;
-mod http1;
-mod http2;
-pub mod limits;
-pub mod long_answer;
-pub mod places;
-pub mod problem;
-pub mod query;
-mod receive;
-pub mod request;
-pub mod seats;
-pub mod server;
-pub mod time;
+pub mod http1;
+pub mod http2;
 pub mod tls;
-pub mod trace;
-pub mod web_origin;
-
-use bytes::Bytes;
-use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-
-use self::body::ResponseBody;
-
-/// A response.
-pub type Response = hyper::Response<ResponseBody>;
-
-/// A response without a body.
-pub fn empty(status: StatusCode) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = status;
-    response
-}
-
-/// A response with a JSON body.
-pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    typed(status, "application/json", body)
-}
-
-/// A response with a body of this content type.
-pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(ResponseBody::from(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
+pub mod wire;

@@ -3,7 +3,7 @@
 //! In:    PEM files. Out: what handshakes are made with.
 //! Never: falls back to plain text, and never drops a working certificate for one that can't be read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use crate::access::fingerprint;
+use crate::pem::{fingerprint, provider, read_certificates};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -99,19 +98,6 @@ impl Tls {
             }
         });
     }
-}
-
-/// The cryptography that all of this stands on.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(tokio_rustls::rustls::crypto::ring::default_provider())
-}
-
-/// The certificates of a PEM file, of which there must be one.
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
-    if found.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(found) }
 }
 
 fn read_authorities(options: &TlsOptions) -> Vec<CertificateDer<'static>> {

@@ -1,6 +1,6 @@
 //! Counters and histograms of one node.
 //!
-//! In:    events and syncs from the engine, answered requests from `http/server.rs`. Out: numbers for `exposition.rs`.
+//! In:    events and syncs from the engine, answered requests from `serve/connection.rs`. Out: numbers for `exposition.rs`.
 //! Never: has a label that a stranger can choose: dialects, outcomes and status codes are closed lists.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use leasehold_core::{Event, EventKind, Status};
 
+use super::Dialect;
 use super::histogram::Histogram;
-use crate::route::Dialect;
 use leasehold_engine::Engine;
 use leasehold_engine::clock::wall_us;
 use leasehold_engine::publish::Listener;
@@ -25,25 +25,25 @@ pub const CODES: [u16; 32] = [
 #[derive(Debug)]
 pub struct Metrics {
     /// Answers, by dialect and code.
-    pub(super) requests: [[AtomicU64; CODES.len()]; Dialect::ALL.len()],
+    pub(crate) requests: [[AtomicU64; CODES.len()]; Dialect::ALL.len()],
     /// Connections now.
     pub connections: AtomicUsize,
-    pub(super) queued: AtomicU64,
-    pub(super) granted: AtomicU64,
-    pub(super) renewed: AtomicU64,
+    pub(crate) queued: AtomicU64,
+    pub(crate) granted: AtomicU64,
+    pub(crate) renewed: AtomicU64,
     /// By final status.
-    pub(super) ended: [AtomicU64; Status::ALL.len()],
+    pub(crate) ended: [AtomicU64; Status::ALL.len()],
     /// Time in the queue of those who were granted what they waited for.
-    pub(super) wait: Histogram,
+    pub(crate) wait: Histogram,
     /// Time held.
-    pub(super) hold: Histogram,
+    pub(crate) hold: Histogram,
     /// From the entry that freed a resource being packed to the next holder being told.
-    pub(super) hand_over: Histogram,
+    pub(crate) hand_over: Histogram,
     /// From an entry being packed to being applied.
-    pub(super) commit: Histogram,
+    pub(crate) commit: Histogram,
     /// Write and fdatasync of the log.
-    pub(super) sync: Histogram,
-    pub(super) synced_bytes: AtomicU64,
+    pub(crate) sync: Histogram,
+    pub(crate) synced_bytes: AtomicU64,
     /// Set when the node has started: what it replays before did not happen now.
     engine: OnceLock<Weak<Engine>>,
 }

@@ -4,13 +4,10 @@
 //!        `/metrics`, the numbers of the dashboard.
 //! Never: makes the table wait: listeners push into bounded places and count; everything else is done by whoever asks.
 
-pub mod events;
-mod exposition;
-pub mod health;
 pub mod histogram;
 pub mod hub;
 pub mod metrics;
-mod process;
+pub mod process;
 pub mod series;
 
 use std::sync::Arc;
@@ -19,6 +16,32 @@ use self::hub::Hub;
 use self::metrics::Metrics;
 use self::series::Series;
 use leasehold_engine::publish::Listener;
+
+/// Whose words a request and its answer are in; the label of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `/v1/claims/`, `/v1/renewals`.
+    Claims,
+    /// `/locks/`, `/active_locks/`, `/resources`.
+    Locks,
+    /// `/v1/<namespace>/leases/`.
+    Leases,
+    /// `/v1/dss/`.
+    Dss,
+    /// Pages, streams, probes, the cluster, and paths that don't exist.
+    Other,
+}
+
+impl Dialect {
+    /// Each of them with its label, in order.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Claims, "claims"),
+        (Self::Locks, "locks"),
+        (Self::Leases, "leases"),
+        (Self::Dss, "dss"),
+        (Self::Other, "other"),
+    ];
+}
 
 /// Everything that watches one node.
 #[derive(Debug, Default)]

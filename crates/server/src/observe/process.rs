@@ -8,7 +8,7 @@ use std::fs;
 
 use rustix::param::{clock_ticks_per_second, page_size};
 
-pub(super) fn write(out: &mut String) {
+pub(crate) fn write(out: &mut String) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The command's name may have anything in it; fields are counted behind its bracket.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();

@@ -361,6 +361,11 @@ pub fn is_dir(path: &Path) -> bool {
 }
 
 /// See `machine/files.rs`.
+pub fn file_len(file: &File) -> io::Result<u64> {
+    Ok(file.inode.lock().seen.len() as u64)
+}
+
+/// See `machine/files.rs`.
 pub fn len(path: &Path) -> io::Result<u64> {
     Ok(File::open(path)?.inode.lock().seen.len() as u64)
 }

@@ -1,10 +1,11 @@
 //! The machine as a seed makes it, for the simulation in `crates/lab`. No build of the service has it.
 //!
 //! In:    the same calls as `machine.rs` and `files.rs` take; faults from the simulation.
-//! Out:   answers in a time of its own, from disks that lose, tear, fill up and flip bits.
+//! Out:   answers in a time of its own, from disks that lose, tear, fill up and flip bits, over connections that fail.
 //! Never: asks the real machine for anything.
 
 pub mod files;
+pub mod net;
 pub mod runtime;
 mod watch;
 
@@ -32,21 +33,24 @@ pub enum Bug {
     ParcelTwice,
     /// A table counts as new because its leader was heard.
     FalseFreshness,
-}
-
-/// What happens to one message.
-#[derive(Debug, Clone, Copy)]
-pub struct Passage {
-    /// When it arrives, in microseconds from now; `None`: never.
-    pub after_us: Option<u64>,
-    /// When it arrives once more.
-    pub twice_after_us: Option<u64>,
+    /// A follower waits for ever for parcels that a snapshot covers.
+    WedgedFollower,
+    /// A parcel that was sent twice and refused once counts as not done.
+    RefusedYetDone,
+    /// A link on which an answer was waited for in vain is used on, and TCP gives up on nothing by itself.
+    StuckLinks,
+    /// Reads of leases look at the nearest table.
+    StaleLease,
+    /// A waiting request whose client has gone is withdrawn once, whether or not that arrives.
+    GhostLock,
 }
 
 /// What is around the nodes.
 pub trait World {
-    /// The fate of a message.
-    fn passage(&self, from: u64, to: u64) -> Passage;
+    /// When a segment of so many bytes arrives, in microseconds from now; `None`: it is lost.
+    fn segment(&self, from: u64, to: u64, len: u64) -> Option<u64>;
+    /// The longest segment that the next connection's way through the network takes.
+    fn segment_len(&self) -> u64;
     /// How far a node's wall clock is ahead, in microseconds.
     fn wall_ahead_us(&self, node: u64) -> u64;
     /// How long the next sync of a node's disk takes, in microseconds.
@@ -85,11 +89,6 @@ pub(crate) fn applied(index: u64, table: &Table) {
 pub(crate) fn is_new_term(term: u64) -> bool {
     let node = runtime::current_node();
     TERMS.with(|terms| terms.borrow_mut().insert(node, term)).is_some_and(|before| before != term)
-}
-
-/// A node is gone: nobody reaches it any more.
-pub fn close_door(node: u64) {
-    crate::close_door(node);
 }
 
 /// Whether this bug is planted.

@@ -32,6 +32,12 @@ struct Task {
     wake: Arc<TaskWaker>,
 }
 
+/// What happens at an instant.
+enum Alarm {
+    Wake(Waker),
+    Call(Box<dyn FnOnce()>),
+}
+
 /// How a node's clock runs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Crystal {
@@ -55,7 +61,7 @@ struct Executor {
     now_us: Cell<u64>,
     tasks: RefCell<BTreeMap<u64, Task>>,
     ready: Ready,
-    timers: RefCell<BTreeMap<(u64, u64), Waker>>,
+    timers: RefCell<BTreeMap<(u64, u64), Alarm>>,
     /// Nodes that stand still, and the tasks of theirs that would run.
     paused: RefCell<BTreeSet<u64>>,
     held: RefCell<Vec<u64>>,
@@ -189,9 +195,11 @@ pub fn run_until(end_us: u64) {
         let next = with(|executor| executor.timers.borrow().keys().next().copied());
         let Some((at_us, _)) = next.filter(|(at_us, _)| *at_us <= end_us) else { break };
         with(|executor| executor.now_us.set(at_us.max(executor.now_us.get())));
-        let waker = with(|executor| executor.timers.borrow_mut().pop_first());
-        if let Some((_, waker)) = waker {
-            waker.wake();
+        let alarm = with(|executor| executor.timers.borrow_mut().pop_first());
+        match alarm {
+            Some((_, Alarm::Wake(waker))) => waker.wake(),
+            Some((_, Alarm::Call(call))) => call(),
+            None => {}
         }
     }
     with(|executor| executor.now_us.set(end_us));
@@ -227,6 +235,15 @@ fn poll(number: u64) {
     with(|executor| executor.current_node.set(0));
 }
 
+/// Has something done at an instant, by nobody's task.
+pub(super) fn call_at(at_us: u64, call: impl FnOnce() + 'static) {
+    with(|executor| {
+        executor.newest.set(executor.newest.get() + 1);
+        let key = (at_us, executor.newest.get());
+        executor.timers.borrow_mut().insert(key, Alarm::Call(Box::new(call)));
+    });
+}
+
 /// Wakes at an instant.
 #[derive(Debug)]
 pub struct Sleep {
@@ -259,7 +276,8 @@ impl Future for Sleep {
             })
         });
         self.timer = Some(key);
-        with(|executor| executor.timers.borrow_mut().insert(key, context.waker().clone()));
+        let alarm = Alarm::Wake(context.waker().clone());
+        with(|executor| executor.timers.borrow_mut().insert(key, alarm));
         Poll::Pending
     }
 }
@@ -286,6 +304,11 @@ pub fn sleep_until(at: Instant) -> Sleep {
 /// Waits for a future, but only so long.
 pub fn timeout<F: Future>(length: Duration, future: F) -> Limited<F> {
     Limited { future: Box::pin(future), sleep: sleep(length) }
+}
+
+/// Waits for a future until an instant of this node's clock.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Limited<F> {
+    Limited { future: Box::pin(future), sleep: sleep_until(deadline) }
 }
 
 /// Starts a task of the node that runs.
@@ -416,6 +439,13 @@ impl std::fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
+/// As of tokio's timeouts.
+impl From<Gone> for io::Error {
+    fn from(_: Gone) -> Self {
+        io::ErrorKind::TimedOut.into()
+    }
+}
+
 /// The result of a task, once there is one.
 pub struct JoinHandle<T> {
     result: oneshot::Receiver<T>,
@@ -426,6 +456,12 @@ impl<T> JoinHandle<T> {
     /// Ends the task.
     pub fn abort(&self) {
         forget(self.task);
+    }
+}
+
+impl<T> crate::machine::Abort for JoinHandle<T> {
+    fn abort(&self) {
+        Self::abort(self);
     }
 }
 
@@ -492,7 +528,7 @@ impl AsyncRuntime for Runtime {
     }
 
     fn timeout_at<R, F: Future<Output = R> + OptionalSend>(deadline: Instant, future: F) -> Limited<F> {
-        Limited { future: Box::pin(future), sleep: sleep_until(deadline) }
+        timeout_at(deadline, future)
     }
 
     fn is_panic(_: &Gone) -> bool {

@@ -10,12 +10,14 @@ use httparse::Status;
 use hyper::http::uri::Uri;
 use hyper::{Method, StatusCode, Version};
 
-use crate::http::headers::{Field, Headers};
-use crate::http::request::Head as Asked;
+use crate::message::headers::{Field, Headers};
+use crate::message::request::Head as Asked;
 
 /// Bytes of request line and headers that are kept: far beyond what any client of the dialects sends.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
+/// Targets up to this are served everywhere (RFC 9112, 3): in a head that is too large, a longer one is to blame.
+const TARGET_BYTES_USUAL: usize = 8000;
 /// How a client of HTTP/2 opens, where nobody told it that HTTP/1.1 is spoken here.
 const HTTP2_OPENING: &[u8] = b"PRI * HTTP/2.0\r\n";
 
@@ -61,7 +63,7 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
     let len = match request.parse_with_uninit_headers(input, &mut space) {
         Ok(Status::Complete(len)) if len <= HEAD_BYTES_MAX => len,
         Ok(Status::Partial) if input.len() < HEAD_BYTES_MAX => return Ok(None),
-        Ok(_) => return Err(too_large()),
+        Ok(_) => return Err(too_large(request.path)),
         Err(error) => return Err(unreadable(error, input)),
     };
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
@@ -143,14 +145,23 @@ impl Said {
     }
 }
 
-const fn too_large() -> BadHead {
-    let detail = "request line and headers may have 64 KiB and 100 headers";
-    BadHead::Refused(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+/// A head that is too large because of its target, or because of its headers. `target`: as far as its end has come.
+fn too_large(target: Option<&str>) -> BadHead {
+    if target.is_none_or(|target| target.len() > TARGET_BYTES_USUAL) {
+        let detail = "the URI is too long: request line and headers may have 64 KiB";
+        return BadHead::Refused(StatusCode::URI_TOO_LONG, detail);
+    }
+    TOO_MANY_HEADERS
 }
+
+const TOO_MANY_HEADERS: BadHead = BadHead::Refused(
+    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "request line and headers may have 64 KiB and 100 headers",
+);
 
 fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
     match error {
-        httparse::Error::TooManyHeaders => too_large(),
+        httparse::Error::TooManyHeaders => TOO_MANY_HEADERS,
         httparse::Error::Version if input.starts_with(HTTP2_OPENING) => BadHead::Http2,
         httparse::Error::Version => BadHead::bad("this is not HTTP/1.1 or HTTP/1.0"),
         httparse::Error::HeaderName => BadHead::bad("the name of a header is no name"),
@@ -162,7 +173,7 @@ fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::headers::Value;
+    use crate::message::headers::Value;
 
     fn read(text: &str) -> Result<Option<Head>, BadHead> {
         take(&mut BytesMut::from(text))
@@ -215,6 +226,22 @@ mod tests {
             assert_eq!(found.ok().flatten().map(|head| head.length), length, "{header}");
         }
         assert!(read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_head_that_is_too_large_is_blamed_on_its_target_or_its_headers() {
+        let status = |target: usize, header: usize| {
+            let head = format!("GET /{} HTTP/1.1\r\nX: {}\r\n\r\n", "t".repeat(target), "h".repeat(header));
+            match read(&head) {
+                Err(BadHead::Refused(status, _)) => status.as_u16(),
+                other => panic!("{target} {header}: {other:?}"),
+            }
+        };
+        for target in [65_500, 65_536, 100_000, 1_000_000] {
+            assert_eq!(status(target, 100), 414, "{target}");
+        }
+        assert_eq!((status(9_000, 60_000), status(100, 70_000)), (414, 431));
+        assert_eq!(read(&"G".repeat(HEAD_BYTES_MAX)).unwrap_err(), too_large(None));
     }
 
     #[test]

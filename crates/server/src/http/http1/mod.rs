@@ -29,10 +29,10 @@ use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::input::Input;
 use self::render::Ending;
 use self::rest::{Rest, Step};
-use super::Response;
-use super::body::{Pieces, RequestBody, ResponseBody};
-use super::problem::problem;
-use super::request::Request;
+use crate::message::Response;
+use crate::message::body::{Pieces, RequestBody, ResponseBody};
+use crate::message::problem::problem;
+use crate::message::request::Request;
 
 /// What is read at a time, and what a connection keeps for it.
 const ROOM: usize = 4096;
@@ -46,7 +46,7 @@ const SKIP_MAX: u64 = 64 << 10;
 const ONE_PIECE_MAX: usize = 64 << 10;
 
 /// A client's connection.
-pub(super) struct Http1<S> {
+pub(crate) struct Http1<S> {
     stream: S,
     input: Input,
     output: Vec<u8>,
@@ -78,13 +78,13 @@ struct Form {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     /// A fresh connection.
-    pub(super) fn new(stream: S, unasked: Option<Response>) -> Self {
+    pub(crate) fn new(stream: S, unasked: Option<Response>) -> Self {
         Self { stream, input: Input::default(), output: Vec::new(), skip: 0, unasked }
     }
 
     /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
     /// is sent after all that is ready to run. Returns the stream, with this end of it closed.
-    pub(super) async fn serve<A, F>(
+    pub(crate) async fn serve<A, F>(
         mut self,
         patience: Option<Duration>,
         stopped: impl Future<Output = ()>,
@@ -348,6 +348,9 @@ impl End {
                 let detail = format!("the headers did not arrive within {:?}", patience.unwrap_or_default());
                 Some(problem(StatusCode::REQUEST_TIMEOUT, "headers-too-slow", &detail))
             }
+            Self::Refused(StatusCode::URI_TOO_LONG, detail) => {
+                Some(problem(StatusCode::URI_TOO_LONG, "uri-too-long", detail))
+            }
             Self::Refused(status, detail) => Some(problem(*status, "not-http", detail)),
         }
     }
@@ -365,7 +368,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
-    use crate::http::empty;
+    use crate::message::empty;
 
     #[tokio::test]
     async fn an_answer_that_stands_back_is_sent_after_all_that_is_ready() {

@@ -11,7 +11,7 @@ use hyper::{StatusCode, Version};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-use crate::http::{Response, digits};
+use crate::message::{Response, digits};
 
 /// How the end of an answer's body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ fn date(out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{empty, json};
+    use crate::message::{empty, json};
 
     fn shown(response: &Response, version: Version, ending: Ending, keeps: bool) -> Vec<String> {
         let mut out = Vec::new();

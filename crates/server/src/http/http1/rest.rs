@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::head::Length;
-use crate::http::body::Broken;
+use crate::message::body::Broken;
 
 /// The longest line between chunks: a size, and extensions that nobody uses.
 const LINE_MAX: usize = 256;

@@ -1,0 +1,92 @@
+//! Heartbeats of a leader, and when openraft looks at its clock.
+//!
+//! In:    openraft's state, and how long ago the leader was heard. Out: heartbeats while this node leads others; openraft's
+//!        ticks, or calls for votes, while a leader is missing.
+//! Never: lets openraft tick for nothing: every node would wake up for it many times a second. Never stops its ticks before a
+//!        leader was heard, while one is missed since lately, or in an election.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
+
+use super::clock::TableClock;
+use super::types::Raft;
+use super::wakeups::sleep_about;
+use crate::machine::{self, Instant};
+
+/// For so many leases openraft itself decides when to ask for votes. A node that is alone for longer goes on to ask, less often.
+const LONG: u32 = 8;
+
+/// What heartbeats need.
+pub(super) struct Heartbeat {
+    pub(super) raft: Raft,
+    pub(super) clock: Arc<TableClock>,
+    /// How often a leader shows that it is there.
+    pub(super) interval: Duration,
+    /// Nobody is elected for so long after a leader was heard.
+    pub(super) lease: Duration,
+}
+
+/// What openraft needs of this node at the moment.
+enum Need {
+    /// Heartbeats.
+    Beats,
+    /// Nothing for so long, unless its state changes.
+    Nothing(Duration),
+    /// Ticks.
+    Ticks,
+    /// A call for votes.
+    Votes,
+}
+
+impl Heartbeat {
+    /// Beats, for ever.
+    pub(super) async fn run(self) {
+        let began = Instant::now();
+        let mut server = self.raft.server_metrics();
+        loop {
+            let need = self.need(began);
+            self.raft.runtime_config().tick(matches!(need, Need::Ticks));
+            let pause = match need {
+                Need::Beats if self.raft.trigger().heartbeat().await.is_err() => return,
+                Need::Beats => self.interval,
+                Need::Nothing(time) => time,
+                Need::Ticks => self.lease,
+                Need::Votes if self.raft.trigger().elect(true).await.is_err() => return,
+                // Not when others do the same.
+                Need::Votes => {
+                    self.lease.mul_f64(1.0 + f64::from(machine::random::<u32>()) / f64::from(u32::MAX))
+                }
+            };
+            tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() { return },
+                () = sleep_about(pause) => {}
+            }
+        }
+    }
+
+    fn need(&self, began: Instant) -> Need {
+        let server = self.raft.server_metrics();
+        let server = server.borrow_watched();
+        let members = server.membership_config.nodes().count();
+        match server.state {
+            ServerState::Leader if members > 1 => Need::Beats,
+            ServerState::Leader => Need::Nothing(self.lease),
+            ServerState::Candidate => Need::Ticks,
+            _ => self.need_of_follower(server.current_leader.is_some(), began.elapsed()),
+        }
+    }
+
+    /// A leader that was heard just now, by this process, is waited for.
+    fn need_of_follower(&self, knows_leader: bool, age: Duration) -> Need {
+        let silence = self.clock.since_heard();
+        match self.lease.checked_sub(silence) {
+            Some(left) if knows_leader && !left.is_zero() && silence < age => Need::Nothing(left),
+            _ if silence < LONG * self.lease => Need::Ticks,
+            _ => Need::Votes,
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The claims dialect, the native API: `/v1/claims/` and `/v1/renewals`.
+//!
+//! In:    POST, PATCH, PUT and GET of claims. Out: commands, and the table's answers as JSON.
+//! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
+
+mod list;
+mod parse;
+mod readable;
+mod render;
+mod wait;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{HeaderName, HeaderValue, LOCATION};
+use leasehold_core::{
+    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
+};
+
+pub use self::list::list;
+use self::parse::{ClaimBody, Patch};
+use crate::access::Caller;
+use crate::access::Refusal;
+use crate::access::rules::Verb;
+use crate::api::refused::{limit, unexpected};
+use crate::app::App;
+use crate::app::receive::{collect_body, drain, expect_body, read_body};
+use crate::audit::Noted;
+use crate::message::body::{RequestBody, ResponseBody};
+use crate::message::connection::Connection;
+use crate::message::problem::{engine_problem, not_found, problem, try_again};
+use crate::message::request::{Head, Request, reason};
+use crate::message::{Answer, Response, at_once, empty, json};
+use leasehold_engine::EngineError;
+
+/// Largest body of a request: the largest user data, in JSON, and room for the rest.
+const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
+/// Largest body of a request for many renewals: 10,000 ids and then some.
+const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
+
+/// The fencing token, where nobody wants to read the body.
+const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
+
+/// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
+/// keeps the buffer alive that it was read into.
+struct Asked {
+    base_url: Arc<str>,
+    owner: Arc<str>,
+    client: Arc<str>,
+    wait: Option<Duration>,
+}
+
+impl Asked {
+    /// Or the refusal of what the head alone shows to be wrong.
+    fn of(
+        connection: &Connection,
+        head: &Head,
+        body: &RequestBody,
+        caller: &Caller,
+    ) -> Result<Self, Response> {
+        let wait = parse::wait_parameter(head.uri.query())?;
+        expect_body(body, &head.headers, BODY_LEN_MAX)?;
+        Ok(Self {
+            wait,
+            base_url: connection.base_url(&head.headers),
+            owner: caller.owner(connection, &head.headers),
+            client: connection.client(&head.headers),
+        })
+    }
+}
+
+/// `POST /v1/claims/`
+pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> Answer {
+    let (head, body) = request.into_parts();
+    let key = parse::idempotency_key(&head.headers);
+    match Asked::of(connection, &head, &body, &caller) {
+        Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
+        Err(refusal) => at_once(refusal),
+    }
+}
+
+/// `GET /v1/claims/<id>/`. What can't be an id is a claim that does not exist.
+pub fn get(
+    app: Arc<App>,
+    connection: &Connection,
+    request: &Request,
+    id: Option<ClaimId>,
+    caller: Caller,
+) -> Answer {
+    let Some(id) = id else { return at_once(unknown_claim()) };
+    let base_url = connection.base_url(request.headers());
+    match parse::no_parameters(request.uri().query()) {
+        Ok(()) => Box::pin(look_up(app, base_url, id, caller)),
+        Err(refusal) => at_once(refusal),
+    }
+}
+
+/// `PATCH` and `PUT /v1/claims/<id>/`
+pub fn update(
+    app: Arc<App>,
+    connection: &Connection,
+    request: Request,
+    id: Option<ClaimId>,
+    is_put: bool,
+    caller: Caller,
+) -> Answer {
+    let Some(id) = id else { return at_once(unknown_claim()) };
+    let (head, body) = request.into_parts();
+    let change = Change { id, is_put, reason: reason(&head.headers) };
+    match Asked::of(connection, &head, &body, &caller) {
+        Ok(asked) => Box::pin(make_change(app, asked, change, body, caller)),
+        Err(refusal) => at_once(refusal),
+    }
+}
+
+async fn post(
+    app: Arc<App>,
+    asked: Asked,
+    key: Option<Bytes>,
+    body: RequestBody,
+    caller: Caller,
+) -> Response {
+    let body = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let new = match new_claim(&asked, key, &body, &caller) {
+        Ok(new) => new,
+        Err(refusal) => return refusal,
+    };
+    drop(body);
+    let Asked { base_url, owner, client, wait } = asked;
+    let (id, keyed) = (new.id, new.idempotency.is_some());
+    let noted = app.note_from(new.id, owner.clone(), client);
+    let outcome = match wait {
+        None => app.engine.submit(Command::Claim(new)).await,
+        Some(wait) => match app.long_poll(&owner) {
+            Ok(_place) => Box::pin(wait::claim(&app, new, wait, &caller)).await,
+            Err(refusal) => return refusal,
+        },
+    };
+    if outcome.is_ok() {
+        noted.settled();
+    }
+    if let Some(refusal) = withdrawn(wait, &caller) {
+        if !keyed {
+            // Its client will never know of it.
+            app.engine.withdraw(id, "its client's credentials were withdrawn while it waited");
+        }
+        return refusal;
+    }
+    match outcome {
+        Ok(Outcome::Granted(view) | Outcome::Queued(view)) => created(&view, &base_url),
+        // A retried request is its client asking for the claim.
+        Ok(Outcome::Existing(view)) => match Box::pin(told(&app, *view)).await {
+            Ok(view) => created(&view, &base_url),
+            // The claim is there: nobody may say that nothing happened.
+            Err(_) => engine_problem(&EngineError::Unknown),
+        },
+        Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
+        Ok(other) => unexpected(&other, "claims"),
+        Err(error) => engine_problem(&error),
+    }
+}
+
+/// The refusal of a caller whose credentials were withdrawn while it waited.
+fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
+    (wait.is_some() && caller.is_withdrawn()).then(|| Refusal::Withdrawn.into())
+}
+
+/// The claim that a POST asks for.
+fn new_claim(asked: &Asked, key: Option<Bytes>, body: &[u8], caller: &Caller) -> Result<NewClaim, Response> {
+    let ClaimBody { resource, ttl_us, data } = parse::claim_body(body)?;
+    caller.require(Verb::Claim, &resource)?;
+    let owner = asked.owner.clone();
+    let idempotency = match key {
+        Some(key) => Some(parse::idempotency(&key, &owner, &resource, ttl_us, data.as_ref())?),
+        None => None,
+    };
+    let id = ClaimId::from_u128(leasehold_engine::machine::random());
+    Ok(NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency })
+}
+
+/// 201 for a claim that holds, 202 for one that waits, 200 for one that a retried request finds over.
+fn created(view: &View, base_url: &str) -> Response {
+    let status = match view.claim.status {
+        Status::Active => StatusCode::CREATED,
+        Status::Waiting => StatusCode::ACCEPTED,
+        _ => StatusCode::OK,
+    };
+    let (mut response, url) = rendered(status, view, base_url);
+    if let ResponseBody::Whole(body) = response.body()
+        && let Ok(url) = HeaderValue::from_maybe_shared(body.slice(url))
+    {
+        response.headers_mut().insert(LOCATION, url);
+    }
+    response
+}
+
+async fn look_up(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller) -> Response {
+    let view = match look_at_visible(&app, id, &caller).await {
+        Ok(view) => view,
+        Err(error) => return engine_problem(&error),
+    };
+    view.map_or_else(unknown_claim, |view| detail(StatusCode::OK, &view, &base_url))
+}
+
+/// A claim as it is now. To those who may not see it, it is as if it were not there: its id is all they know.
+async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Option<View>, EngineError> {
+    let visible =
+        |table: &Table, _| table.whose(id).is_some_and(|(resource, owner)| caller.may_see(resource, owner));
+    match !caller.is_checked() || app.engine.read(visible) {
+        true => app.engine.claim_settled(id).await,
+        false => Ok(None),
+    }
+}
+
+/// Leave to change a claim. Whose it is never changes: what is found here still holds later, however old this node's
+/// table is. Only a claim that another node made a moment ago can be missing in it.
+async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
+    let look = || {
+        app.engine.read(|table, _| {
+            table.whose(id).map(|(resource, owner)| match caller.may_change(resource, owner) {
+                true => Ok(()),
+                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource).into()),
+                false => Err(unknown_claim()),
+            })
+        })
+    };
+    if let Some(found) = look() {
+        return found;
+    }
+    // Few have to wait: they alone pay for the room that it takes.
+    Box::pin(app.engine.barrier()).await.map_err(|error| engine_problem(&error))?;
+    look().unwrap_or_else(|| Err(unknown_claim()))
+}
+
+/// A claim whose own client is told of it: a ttl that waits to be picked up starts. A reader never starts it. A claim that
+/// has its ttl from its promotion on costs no command.
+async fn told(app: &App, view: View) -> Result<View, EngineError> {
+    let claim = &view.claim;
+    if !claim.unpicked || claim.left_us(view.now_us) <= claim.ttl_us() {
+        return Ok(view);
+    }
+    match app.engine.submit(Command::Activate { id: claim.id }).await? {
+        Outcome::Active(view) | Outcome::Rejected(Rejection::Final(view)) => Ok(*view),
+        _ => Ok(view),
+    }
+}
+
+/// What a PATCH or PUT is about, besides its body.
+struct Change {
+    id: ClaimId,
+    is_put: bool,
+    reason: Option<Arc<str>>,
+}
+
+async fn make_change(
+    app: Arc<App>,
+    asked: Asked,
+    change: Change,
+    body: RequestBody,
+    caller: Caller,
+) -> Response {
+    let Change { id, is_put, reason } = change;
+    if caller.is_checked()
+        && let Err(refusal) = changeable(&app, id, &caller).await
+    {
+        drain(&app, body).await;
+        return refusal;
+    }
+    let patch = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
+        Ok(body) => parse::patch(&body, is_put),
+        Err(refusal) => return refusal,
+    };
+    let patch = match patch {
+        Ok(patch) => patch,
+        Err(refusal) => return refusal,
+    };
+    let Asked { base_url, owner, client, wait } = asked;
+    let noted = match patch {
+        Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
+        _ => Noted::default(),
+    };
+    let outcome = match (&patch, wait) {
+        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll(&owner) {
+            Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait, &caller)).await,
+            Err(refusal) => return refusal,
+        },
+        _ => app.engine.submit(command(id, &patch, reason)).await,
+    };
+    if outcome.is_ok() {
+        noted.settled();
+    }
+    if matches!(outcome, Ok(Outcome::Rejected(Rejection::Waiting(_))))
+        && let Some(refusal) = withdrawn(wait, &caller)
+    {
+        return refusal;
+    }
+    match outcome {
+        Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
+        Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),
+        Ok(Outcome::Rejected(rejection)) => match rejection {
+            Rejection::Unknown(_) => unknown_claim(),
+            Rejection::Final(view) => render::final_status(&patch, &view),
+            Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
+            rejection => rejected(&rejection, &base_url),
+        },
+        Ok(other) => unexpected(&other, "claims"),
+        Err(error) => engine_problem(&error),
+    }
+}
+
+fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
+    let target = Target::Claim(id);
+    let guard = Guard::default();
+    let finish = |ending| Command::Finish {
+        target: Target::Claim(id),
+        guard: Guard::default(),
+        ending,
+        reason,
+        purge_data: false,
+    };
+    match patch {
+        Patch::Activate => Command::Activate { id },
+        Patch::Ttl(ttl_us) | Patch::ActivateWithTtl(ttl_us) => {
+            Command::Renew { target, guard, ttl_us: Some(*ttl_us), data: None }
+        }
+        Patch::Finish(ending) => finish(*ending),
+    }
+}
+
+/// A waiting claim can't be activated while another holds (409), nor renewed or released at all (400).
+fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: &Caller) -> Response {
+    match patch {
+        Patch::Activate | Patch::ActivateWithTtl(_) => {
+            let holder = app.engine.read(|table, now_us| table.holder_view(&view.claim.resource, now_us));
+            let holder = holder.filter(|holder| caller.may_see(&holder.claim.resource, &holder.claim.owner));
+            json(StatusCode::CONFLICT, render::conflict(view, holder.as_ref(), base_url))
+        }
+        Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),
+        Patch::Finish(Ending::Released) => {
+            parse::bad("status", "a waiting claim holds nothing to release: use 'withdrawn' or 'aborted'")
+        }
+        Patch::Finish(_) => unexpected(&Outcome::Done, "claims"),
+    }
+}
+
+/// `POST /v1/renewals`: restarts the ttls of many claims in one request, answered claim by claim.
+pub async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Response, Response> {
+    parse::no_parameters(request.uri().query())?;
+    let (head, body) = request.into_parts();
+    let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX, caller).await?;
+    let (mut ids, ttl_us) = parse::renewals(&body)?;
+    if caller.is_checked() {
+        let knows_all = |table: &Table, _| ids.iter().flatten().all(|id| table.whose(*id).is_some());
+        if !app.engine.read(knows_all) {
+            app.engine.barrier().await.map_err(|error| engine_problem(&error))?;
+        }
+        hide_others(app, &mut ids, caller);
+    }
+    let known = ids.iter().flatten().map(|id| Command::Renew {
+        target: Target::Claim(*id),
+        guard: Guard::default(),
+        ttl_us,
+        data: None,
+    });
+    let outcomes = app.engine.submit_many(known.collect()).await.map_err(|error| engine_problem(&error))?;
+    Ok(json(StatusCode::OK, render::renewals(&ids, outcomes)))
+}
+
+/// Claims that the caller may not change, and claims that this node does not know, are unknown.
+fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
+    app.engine.read(|table, _| {
+        let may =
+            |id: ClaimId| table.whose(id).is_some_and(|(resource, owner)| caller.may_change(resource, owner));
+        for id in ids {
+            if let Ok(known) = *id
+                && !may(known)
+            {
+                *id = Err(known.to_string());
+            }
+        }
+    });
+}
+
+fn detail(status: StatusCode, view: &View, base_url: &str) -> Response {
+    rendered(status, view, base_url).0
+}
+
+/// The same, and where in its body the claim's URL is.
+fn rendered(status: StatusCode, view: &View, base_url: &str) -> (Response, Range<usize>) {
+    let mut body = Vec::with_capacity(640);
+    let url = render::detail(&mut body, view, base_url);
+    body.push(b'\n');
+    let mut response = json(status, body);
+    if view.claim.token > 0 {
+        response.headers_mut().insert(TOKEN, HeaderValue::from(view.claim.token));
+    }
+    (response, url)
+}
+
+fn unknown_claim() -> Response {
+    not_found("there is no such claim, or it has been over for so long that it was forgotten")
+}
+
+/// Limits, and keys that were used before.
+fn rejected(rejection: &Rejection, base_url: &str) -> Response {
+    let (status, kind) = match rejection {
+        Rejection::KeyReused(id) => {
+            let detail = format!("{rejection}: {}", format_args!("{base_url}/v1/claims/{id}/"));
+            return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
+        }
+        _ => limit(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
+    };
+    try_again(problem(status, kind, &rejection.to_string()))
+}

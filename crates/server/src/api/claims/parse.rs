@@ -1,0 +1,364 @@
+//! Requests of the claims dialect: JSON bodies, headers and query strings, checked to the last field.
+//!
+//! In:    bytes from strangers. Out: values that the table takes, or a 400 whose keys name every bad parameter.
+//! Never: stops at the first mistake, or lets through what it does not know.
+//!
+//! Good bodies are read in one pass into a struct; only what that refuses is read again, slowly, to explain.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::HeaderName;
+use leasehold_core::{ClaimId, Data, Ending, Format, Idempotency, Status, limits};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::readable;
+use crate::message::headers::Headers;
+use crate::message::query::{parameters, parse_seconds, seconds_to_us};
+use crate::message::{Response, json};
+
+/// Longest wait of one request, below the timeouts of common proxies. A longer one is cut to this.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Longest idempotency key.
+const KEY_LEN_MAX: usize = 255;
+/// Most renewals in one request.
+const RENEWALS_LEN_MAX: usize = 20_000;
+
+/// What is wrong, by parameter.
+type Mistakes = BTreeMap<String, String>;
+
+/// A claim as asked for.
+pub(super) struct ClaimBody {
+    pub(super) resource: Arc<str>,
+    pub(super) ttl_us: u64,
+    pub(super) data: Option<Data>,
+}
+
+/// An update as asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patch {
+    Ttl(u64),
+    Activate,
+    /// `PUT` alone: ttl and status `active` at once.
+    ActivateWithTtl(u64),
+    Finish(Ending),
+}
+
+/// A 400 about one parameter.
+pub(super) fn bad(parameter: &str, message: &str) -> Response {
+    mistaken(&Mistakes::from([(parameter.into(), message.into())]))
+}
+
+/// A 400 about all of them.
+pub(super) fn mistaken(mistakes: &Mistakes) -> Response {
+    let mut body = serde_json::to_vec(mistakes).unwrap_or_default();
+    body.push(b'\n');
+    json(StatusCode::BAD_REQUEST, body)
+}
+
+pub(super) fn claim_body(body: &[u8]) -> Result<ClaimBody, Response> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fast<'a> {
+        #[serde(borrow)]
+        resource: Cow<'a, str>,
+        ttl: f64,
+        #[serde(borrow, default)]
+        user_data: Option<&'a RawValue>,
+    }
+    if let Ok(fast) = serde_json::from_slice::<Fast<'_>>(body)
+        && let Some(ttl_us) = seconds_to_us(fast.ttl)
+        && resource_mistake(&fast.resource).is_none()
+        && fast.user_data.is_none_or(|data| data_mistake(data).is_none())
+    {
+        let raw = fast.user_data.map(RawValue::get).filter(|raw| *raw != "null");
+        let data = raw.map(|raw| Data { format: Format::Json, bytes: raw.as_bytes().into() });
+        return Ok(ClaimBody { resource: fast.resource.as_ref().into(), ttl_us, data });
+    }
+    Err(explain_claim_body(body))
+}
+
+fn explain_claim_body(body: &[u8]) -> Response {
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
+        Err(refusal) => return refusal,
+    };
+    for (name, value) in &members {
+        let mistake = match name.as_str() {
+            "resource" => match serde_json::from_str::<Cow<'_, str>>(value.get()) {
+                Ok(resource) => resource_mistake(&resource),
+                Err(_) => Some("must be a string".into()),
+            },
+            "ttl" => ttl_mistake(value),
+            "user_data" => data_mistake(value),
+            _ => Some("unknown parameter; a claim takes resource, ttl and user_data".into()),
+        };
+        mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
+    }
+    for name in ["resource", "ttl"] {
+        if members.iter().all(|(given, _)| given != name) {
+            mistakes.insert(name.into(), "is missing; it is mandatory".into());
+        }
+    }
+    explained(mistakes)
+}
+
+pub(super) fn patch(body: &[u8], is_put: bool) -> Result<Patch, Response> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fast<'a> {
+        #[serde(default, deserialize_with = "given")]
+        ttl: Option<f64>,
+        #[serde(borrow, default, deserialize_with = "given")]
+        status: Option<Cow<'a, str>>,
+    }
+    if let Ok(fast) = serde_json::from_slice::<Fast<'_>>(body) {
+        let ttl_us = fast.ttl.and_then(seconds_to_us);
+        let status = fast.status.as_deref().and_then(status_update);
+        match (fast.ttl.is_some(), ttl_us, fast.status.is_some(), status) {
+            (true, Some(ttl_us), false, _) => return Ok(Patch::Ttl(ttl_us)),
+            (false, _, true, Some(patch)) => return Ok(patch),
+            (true, Some(ttl_us), true, Some(Patch::Activate)) if is_put => {
+                return Ok(Patch::ActivateWithTtl(ttl_us));
+            }
+            _ => {}
+        }
+    }
+    Err(explain_patch(body, is_put))
+}
+
+fn explain_patch(body: &[u8], is_put: bool) -> Response {
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
+        Err(refusal) => return refusal,
+    };
+    for (name, value) in &members {
+        let mistake = match name.as_str() {
+            "ttl" => ttl_mistake(value),
+            "status" => status_mistake(value),
+            _ => Some("unknown parameter; an update takes ttl or status".into()),
+        };
+        mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
+    }
+    if mistakes.is_empty() && members.len() != 1 {
+        let message = match (members.is_empty(), is_put) {
+            (true, _) => "is missing; an update takes exactly one of ttl and status",
+            (false, true) => "ttl and status go together only as {\"ttl\": ..., \"status\": \"active\"}",
+            (false, false) => "only one of ttl and status may be given in a request",
+        };
+        mistakes.extend(["ttl", "status"].map(|name| (name.into(), message.into())));
+    }
+    explained(mistakes)
+}
+
+/// Ids as asked for: what is none is kept as it came, to be named in the answer.
+pub(super) type RenewalIds = Vec<Result<ClaimId, String>>;
+
+pub(super) fn renewals(body: &[u8]) -> Result<(RenewalIds, Option<u64>), Response> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Body {
+        ids: Vec<String>,
+        #[serde(default, deserialize_with = "given")]
+        ttl: Option<f64>,
+    }
+    let Ok(Body { ids, ttl }) = serde_json::from_slice(body) else { return Err(explain_renewals(body)) };
+    let ttl_us = ttl.and_then(seconds_to_us);
+    if !(1..=RENEWALS_LEN_MAX).contains(&ids.len()) || ttl_us.is_some() != ttl.is_some() {
+        return Err(explain_renewals(body));
+    }
+    Ok((ids.into_iter().map(|id| id.parse().map_err(|_| id)).collect(), ttl_us))
+}
+
+fn explain_renewals(body: &[u8]) -> Response {
+    let (members, mut mistakes) = match members(body) {
+        Ok(found) => found,
+        Err(refusal) => return refusal,
+    };
+    for (name, value) in &members {
+        let mistake = match name.as_str() {
+            "ids" => match serde_json::from_str::<Vec<Cow<'_, str>>>(value.get()) {
+                Ok(ids) => (!(1..=RENEWALS_LEN_MAX).contains(&ids.len()))
+                    .then(|| format!("must name 1 to {RENEWALS_LEN_MAX} claims")),
+                Err(_) => Some("must be a list of claim ids, which are strings".into()),
+            },
+            "ttl" => ttl_mistake(value),
+            _ => Some("unknown parameter; renewals take ids and ttl".into()),
+        };
+        mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
+    }
+    if members.iter().all(|(given, _)| given != "ids") {
+        mistakes.insert("ids".into(), "is missing; it is mandatory".into());
+    }
+    explained(mistakes)
+}
+
+/// `?wait=SECONDS`, the only parameter of POST and PATCH.
+pub(super) fn wait_parameter(query: Option<&str>) -> Result<Option<Duration>, Response> {
+    let mut wait = None;
+    let (parameters, mut mistakes) = parameters(query);
+    for (name, value) in parameters {
+        match (&*name, parse_seconds(&value)) {
+            ("wait", Some(wait_us)) => wait = Some(Duration::from_micros(wait_us).min(WAIT_MAX)),
+            ("wait", None) => {
+                mistakes.insert("wait".into(), "must be a number of seconds, 0 or more".into());
+            }
+            _ => {
+                mistakes.insert(name.into(), "unknown query parameter; this request takes wait".into());
+            }
+        }
+    }
+    if mistakes.is_empty() { Ok(wait) } else { Err(mistaken(&mistakes)) }
+}
+
+pub(super) fn no_parameters(query: Option<&str>) -> Result<(), Response> {
+    let (parameters, mut mistakes) = parameters(query);
+    mistakes.extend(
+        parameters.into_iter().map(|(name, _)| (name.into_owned(), "unknown query parameter".into())),
+    );
+    if mistakes.is_empty() { Ok(()) } else { Err(mistaken(&mistakes)) }
+}
+
+/// `Idempotency-Key`.
+pub(super) fn idempotency_key(headers: &Headers) -> Option<Bytes> {
+    headers.share(IDEMPOTENCY_KEY)
+}
+
+/// A key, bound to the caller and to what was asked.
+pub(super) fn idempotency(
+    key: &[u8],
+    owner: &str,
+    resource: &str,
+    ttl_us: u64,
+    data: Option<&Data>,
+) -> Result<Idempotency, Response> {
+    if key.is_empty() || key.len() > KEY_LEN_MAX {
+        return Err(bad("Idempotency-Key", &format!("must have 1 to {KEY_LEN_MAX} characters")));
+    }
+    let hash = |parts: &[&[u8]]| -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize().into()
+    };
+    let data = data.map_or(&b""[..], |data| &data.bytes);
+    let request = hash(&[resource.as_bytes(), &ttl_us.to_le_bytes(), data]);
+    let key = hash(&[owner.as_bytes(), key]);
+    let first = |bytes: [u8; 32]| u128::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+    Ok(Idempotency { key: first(key), fingerprint: first(request) as u64 })
+}
+
+/// The members of a JSON object, and which of them are given twice.
+fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
+    if body.is_empty() {
+        return Err(bad("body", "is empty; a JSON object is expected"));
+    }
+    let Members(members) = serde_json::from_slice(body).map_err(|error| match error.is_data() {
+        true => bad("body", "must be a JSON object"),
+        false => bad("body", &format!("is not valid JSON: {error}")),
+    })?;
+    let mut known = BTreeSet::new();
+    let doubled = members.iter().filter(|(name, _)| !known.insert(name.clone()));
+    let mistakes = doubled.map(|(name, _)| (name.clone(), "is given twice".into())).collect();
+    Ok((members, mistakes))
+}
+
+/// Names and values, in their order.
+type MemberList<'a> = Vec<(String, &'a RawValue)>;
+
+/// Every member of a JSON object, the doubled ones too.
+struct Members<'a>(MemberList<'a>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// A parameter that may be left out, but is no `null`.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// The slow look knows every reason of the quick one; should it miss one, say so rather than nothing.
+fn explained(mut mistakes: Mistakes) -> Response {
+    if mistakes.is_empty() {
+        mistakes.insert("body".into(), "can't be read".into());
+    }
+    mistaken(&mistakes)
+}
+
+fn resource_mistake(resource: &str) -> Option<String> {
+    match resource.len() {
+        0 => Some("must not be empty".into()),
+        len if len > limits::RESOURCE_LEN_MAX => {
+            Some(format!("must be at most {} bytes long, and is {len}", limits::RESOURCE_LEN_MAX))
+        }
+        _ => None,
+    }
+}
+
+fn ttl_mistake(ttl: &RawValue) -> Option<String> {
+    if !ttl.get().starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Some("must be a number of seconds".into());
+    }
+    let seconds = serde_json::from_str(ttl.get()).ok();
+    seconds.and_then(seconds_to_us).is_none().then(ttl_range)
+}
+
+fn data_mistake(data: &RawValue) -> Option<String> {
+    if data.get().len() > limits::DATA_LEN_MAX {
+        return Some(format!("must be at most {} bytes of JSON", limits::DATA_LEN_MAX));
+    }
+    readable::check(data.get())
+        .err()
+        .map(|error| format!("is JSON that not every client could read: {error}"))
+}
+
+fn ttl_range() -> String {
+    format!("must be a number of seconds from 0 to {}", limits::TTL_US_MAX / 1_000_000)
+}
+
+fn status_update(status: &str) -> Option<Patch> {
+    match Status::from_name(status)? {
+        Status::Active => Some(Patch::Activate),
+        Status::Aborted => Some(Patch::Finish(Ending::Aborted)),
+        Status::Released => Some(Patch::Finish(Ending::Released)),
+        Status::Revoked => Some(Patch::Finish(Ending::Revoked)),
+        Status::Withdrawn => Some(Patch::Finish(Ending::Withdrawn)),
+        Status::Waiting | Status::Expired => None,
+    }
+}
+
+fn status_mistake(status: &RawValue) -> Option<String> {
+    let status = serde_json::from_str::<Cow<'_, str>>(status.get()).ok();
+    let known = status.is_some_and(|status| status_update(&status).is_some());
+    (!known).then(|| "must be one of 'aborted', 'active', 'released', 'revoked', 'withdrawn'".into())
+}

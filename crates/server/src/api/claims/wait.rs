@@ -1,0 +1,123 @@
+//! Long-polls: `?wait=SECONDS` holds a response until the claim is active, over, or the time is up.
+//!
+//! In:    a command and how long to wait. Out: the outcome as it is then.
+//! Never: leaves a claim behind that nobody can know of: a POST without an idempotency key whose client goes away
+//!        while it waits takes its claim back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, View};
+
+use super::parse::Patch;
+use super::{command, told};
+use crate::access::Caller;
+use crate::app::App;
+use leasehold_engine::machine;
+use leasehold_engine::publish::Waiter;
+use leasehold_engine::{Engine, EngineError};
+
+/// Claims, and waits for the claim's turn.
+pub(super) async fn claim(
+    app: &Arc<App>,
+    new: NewClaim,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<Outcome, EngineError> {
+    let (id, keyed) = (new.id, new.idempotency.is_some());
+    let waiter = app.engine.publisher().wait_for(id);
+    let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
+    let made = app.engine.submit(Command::Claim(new)).await.inspect_err(|error| {
+        // Nothing was made that could be taken back.
+        if error.is_certain() {
+            unheard.claim = None;
+        }
+    });
+    // The claim exists: what is not known from here on is unknown, and never "nothing happened".
+    let unknown = |_| EngineError::Unknown;
+    let outcome = match made? {
+        Outcome::Queued(view) => {
+            let view = turn(app, waiter, *view, wait, caller).await.map_err(unknown)?;
+            Outcome::Queued(Box::new(told(app, view).await.map_err(unknown)?))
+        }
+        // A retried request waits for the claim of the first one.
+        Outcome::Existing(view) if view.claim.status == Status::Waiting => {
+            let waiter = app.engine.publisher().wait_for(view.claim.id);
+            // Which claim that is was not known before: its turn may have come in between.
+            let view = app.engine.claim_settled(view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
+            let view = match view.claim.status {
+                Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
+                _ => view,
+            };
+            Outcome::Existing(Box::new(view))
+        }
+        outcome => outcome,
+    };
+    unheard.claim = None;
+    Ok(outcome)
+}
+
+/// Waits for the turn of a claim that was made before.
+pub(super) async fn activate(
+    app: &Arc<App>,
+    id: ClaimId,
+    patch: &Patch,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<Outcome, EngineError> {
+    let waiter = app.engine.publisher().wait_for(id);
+    match app.engine.submit(opening(app, id, patch, wait)).await? {
+        Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
+            view if view.claim.status == Status::Waiting => {
+                Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
+            }
+            _ => app.engine.submit(command(id, patch, None)).await,
+        },
+        outcome => Ok(outcome),
+    }
+}
+
+/// The command of a request that stands open. The table knows until when, so that this time is no pause of its client.
+fn opening(app: &App, id: ClaimId, patch: &Patch, wait: Duration) -> Command {
+    match patch {
+        Patch::Activate if app.engine.table_version() >= 2 => {
+            Command::Await { id, wait_us: u64::try_from(wait.as_micros()).unwrap_or(u64::MAX) }
+        }
+        patch => command(id, patch, None),
+    }
+}
+
+/// Waits until it is the claim's turn, it is over, the time is up, the caller's credentials end, or the node stops; then
+/// tells how it is.
+async fn turn(
+    app: &App,
+    mut waiter: Waiter,
+    view: View,
+    wait: Duration,
+    caller: &Caller,
+) -> Result<View, EngineError> {
+    let mut stopping = app.stopping.clone();
+    let until = machine::Instant::now() + wait;
+    tokio::select! {
+        biased;
+        () = waiter.woken() => {}
+        () = machine::sleep_until(until) => {}
+        _ = caller.ended() => {}
+        _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
+    }
+    Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view))
+}
+
+/// Takes a claim back whose response can't reach anyone: hyper drops the request when its connection is gone.
+struct Unheard {
+    engine: Arc<Engine>,
+    claim: Option<ClaimId>,
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(id) = self.claim {
+            self.engine.withdraw(id, "its client went away while it waited");
+        }
+    }
+}

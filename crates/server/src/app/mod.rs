@@ -1,0 +1,199 @@
+//! What every request can reach: the engine, the guards at the door, places and budgets.
+//!
+//! In:    the configuration, at the start. Out: `App`, shared by all connections.
+//! Never: answers a request: `dispatch.rs` and `api/` do.
+
+pub mod administrators;
+pub mod aside;
+pub mod long_answer;
+pub mod places;
+pub mod receive;
+mod refusal;
+pub mod web_origin;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use leasehold_core::{ClaimId, Ending};
+use leasehold_engine::Engine;
+use tokio::sync::watch;
+
+use self::administrators::Administrators;
+use self::aside::Aside;
+use self::long_answer::ANSWER_BYTES_MAX;
+use self::places::{Place, Places};
+use self::web_origin::WebOrigins;
+use crate::access::rate::Rates;
+use crate::access::{Access, Caller, Policy};
+use crate::audit::{Audit, Noted};
+use crate::config::{Config, Share};
+use crate::http::tls::Tls;
+use crate::message::Response;
+use crate::message::connection::{Connection, Full};
+use crate::message::headers::Headers;
+use crate::message::problem::{problem, try_again};
+use crate::observe::Observer;
+use crate::observe::hub::STREAMS_MAX;
+
+/// How long a connection beyond the limit may take to ask for a health page.
+const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who stands at the door: access control, TLS, the audit.
+pub struct Guards {
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// Certificate and key.
+    pub tls: Option<Arc<Tls>>,
+    /// Who got what.
+    pub audit: Option<Arc<Audit>>,
+}
+
+impl Guards {
+    /// Reads everything that the configuration names, and keeps an eye on it.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        let audit = config.audit.as_ref().map(Audit::start).transpose()?;
+        let policy = config.access.as_ref().map(|options| Policy::new(options, None)).transpose()?;
+        let rates = config.requests_per_second.map(|rate| Rates::new(rate, 2.0 * rate));
+        let tls = config.tls.as_ref().map(Tls::new).transpose().map_err(|why| format!("tls: {why}"))?;
+        let access = Access::new(policy, rates, audit.clone());
+        access.watch_keys();
+        if let Some(tls) = &tls {
+            tls.watch();
+        }
+        Ok(Self { access, tls, audit })
+    }
+
+    /// Reads it anew.
+    pub fn reload(&self, config: &Config) -> Result<(), String> {
+        if let Some(tls) = &self.tls {
+            tls.reload();
+        }
+        match &config.access {
+            Some(options) => self.access.reload(options),
+            None if self.access.is_on() => {
+                Err("the [access] part is gone: start the node anew to turn access control off".into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What every request can reach.
+pub struct App {
+    /// The lock table.
+    pub engine: Arc<Engine>,
+    /// How this node is set up.
+    pub config: Config,
+    /// Who may use the locks dialect's administration.
+    pub administrators: Administrators,
+    /// Access control, TLS and audit.
+    pub guards: Arc<Guards>,
+    /// Places for requests that stand open.
+    pub long_polls: Arc<Places>,
+    /// Places for event streams.
+    pub streams: Arc<Places>,
+    /// Bytes of bodies that are received.
+    pub body_bytes: Arc<Places>,
+    /// Bytes of long answers that wait for their clients.
+    pub answer_bytes: Arc<Places>,
+    /// What web pages may do here.
+    pub web_origins: WebOrigins,
+    /// Streams, metrics, charts.
+    pub observer: Arc<Observer>,
+    /// Turns true when the node stops: long-polls answer then.
+    pub stopping: watch::Receiver<bool>,
+    /// Where long answers are made.
+    pub aside: Aside,
+}
+
+impl App {
+    /// Tells the audit who asks for this claim to be made. Call `settled` when the table has answered.
+    pub fn note(&self, claim: ClaimId, caller: &Caller, connection: &Connection, headers: &Headers) -> Noted {
+        match &self.guards.audit {
+            Some(audit) => audit.note(claim, caller.owner(connection, headers), connection.client(headers)),
+            None => Noted::default(),
+        }
+    }
+
+    /// The same where owner and address are known.
+    pub fn note_from(&self, claim: ClaimId, owner: Arc<str>, client: Arc<str>) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| audit.note(claim, owner, client))
+    }
+
+    /// Tells the audit who asks for this claim to end in this way; `only_of` is the command's guard.
+    pub fn note_end(
+        &self,
+        claim: ClaimId,
+        ending: Ending,
+        only_of: Option<&Arc<str>>,
+        owner: Arc<str>,
+        client: Arc<str>,
+    ) -> Noted {
+        let audit = self.guards.audit.as_ref();
+        audit.map_or_else(Noted::default, |audit| {
+            audit.note_end(claim, ending, only_of.cloned(), owner, client)
+        })
+    }
+
+    /// A place for a request of this owner that may stand open for long.
+    pub fn long_poll(&self, owner: &Arc<str>) -> Result<Place, Response> {
+        self.long_polls.take(owner).map_err(|full| {
+            let whose = if full == Full::Client { " of this client" } else { "" };
+            let detail = format!(
+                "too many requests{whose} stand open already: come back later, or ask without waiting"
+            );
+            try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", &detail))
+        })
+    }
+
+    /// How long this connection may take to ask for something.
+    pub(crate) fn patience(&self, connection: &Connection) -> Duration {
+        let patience = self.config.header_timeout;
+        if connection.crowded.is_some() { patience.min(CROWDED_PATIENCE) } else { patience }
+    }
+
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        guards: Arc<Guards>,
+        observer: Arc<Observer>,
+        stopping: watch::Receiver<bool>,
+        aside: Aside,
+    ) -> Self {
+        // Where users have names of their own, none of them gets more by calling itself 127.0.0.1.
+        let loopback = if config.access.is_some() { config.share.client } else { config.share.loopback };
+        let by_user = Share { loopback, ..config.share };
+        Self {
+            administrators: Administrators::new(config.admin.clone()),
+            long_polls: Places::new(config.long_polls_max, by_user),
+            streams: Places::new(STREAMS_MAX, by_user),
+            body_bytes: Places::new(config.body_bytes_max, config.share),
+            answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),
+            web_origins: WebOrigins::new(&config),
+            engine,
+            config,
+            guards,
+            observer,
+            stopping,
+            aside,
+        }
+    }
+}
+
+/// For the simulation: the same road, without a socket.
+#[cfg(feature = "sim")]
+impl App {
+    /// What requests to a simulated node can reach.
+    pub fn simulated(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
+        let allowed_hosts = Some(vec!["*".into()]);
+        let options = crate::config::Options { allowed_hosts, ..Default::default() };
+        let config = options.validate().expect("the defaults are good");
+        let (stop, stopping) = watch::channel(false);
+        // It is never told to stop: it crashes.
+        std::mem::forget(stop);
+        let guards = Arc::new(Guards { access: Access::new(None, None, None), tls: None, audit: None });
+        Arc::new(Self::new(engine, config, guards, observer, stopping, Aside::default()))
+    }
+}

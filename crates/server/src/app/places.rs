@@ -1,0 +1,171 @@
+//! Places: how many of something there are, and how many of them one client may take.
+//!
+//! In:    a client's name: its user, or its address. Out: a place, given back when it is dropped; or why there is none.
+//! Never: lets one client take what all the others need, and never remembers a client that has no place.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::access::identity::{ANONYMOUS, client_of, user_of};
+use crate::config::Share;
+use crate::message::connection::Full;
+
+/// Places of one kind.
+#[derive(Debug)]
+pub struct Places {
+    max: usize,
+    share: Share,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: usize,
+    by_client: HashMap<Arc<str>, usize>,
+}
+
+/// Some places, until this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    /// Whose share it is part of.
+    client: Option<Arc<str>>,
+    count: usize,
+}
+
+impl Places {
+    /// This many places, and the share of one client.
+    pub fn new(max: usize, share: Share) -> Arc<Self> {
+        Arc::new(Self { max, share, taken: Mutex::default() })
+    }
+
+    /// Takes a place for a client, whose name is that of an owner: a user, an address, or `anonymous for ADDRESS`.
+    pub fn take(self: &Arc<Self>, owner: &Arc<str>) -> Result<Place, Full> {
+        let mut place = self.none_yet(owner);
+        place.extend(1).map(|()| place)
+    }
+
+    /// Takes a place for nobody in particular: a proxy, which speaks for many.
+    pub fn take_for_many(self: &Arc<Self>) -> Result<Place, Full> {
+        let mut place = Place { places: self.clone(), client: None, count: 0 };
+        place.extend(1).map(|()| place)
+    }
+
+    /// Takes as many places as these, or, for more than a client may have, all that it may have.
+    pub fn take_many(self: &Arc<Self>, owner: &Arc<str>, count: usize) -> Result<Place, Full> {
+        let mut place = self.none_yet(owner);
+        let most = place.client.as_ref().map_or(self.max, |client| self.share_of(client));
+        place.extend(count.min(most)).map(|()| place)
+    }
+
+    /// A place of this client that may grow: it has none yet.
+    pub fn none_yet(self: &Arc<Self>, owner: &Arc<str>) -> Place {
+        Place { places: self.clone(), client: Some(client_name(owner)), count: 0 }
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.taken.lock().total
+    }
+
+    /// What this client may take; one place at the least.
+    fn share_of(&self, client: &str) -> usize {
+        let local = client.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        let share = if local { self.share.loopback } else { self.share.client };
+        ((self.max as f64 * share) as usize).max(1)
+    }
+}
+
+impl Place {
+    /// Takes more, or leaves everything as it is.
+    pub fn extend(&mut self, count: usize) -> Result<(), Full> {
+        let places = &self.places;
+        let mut taken = places.taken.lock();
+        if taken.total + count > places.max {
+            return Err(Full::Total);
+        }
+        if let Some(client) = &self.client {
+            let own = taken.by_client.get(client).copied().unwrap_or(0) + count;
+            if own > places.share_of(client) {
+                return Err(Full::Client);
+            }
+            taken.by_client.insert(client.clone(), own);
+        }
+        taken.total += count;
+        self.count += count;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.total -= self.count;
+        let Some(client) = self.client.as_ref().filter(|_| self.count > 0) else { return };
+        if let Some(own) = taken.by_client.get_mut(client) {
+            *own -= self.count;
+            if *own == 0 {
+                taken.by_client.remove(client);
+            }
+        }
+    }
+}
+
+/// Whom a place is counted for. Those without credentials are told apart by their addresses, and in IPv6 by the /64 network
+/// in which a single machine has all the addresses it likes.
+pub(super) fn client_name(owner: &Arc<str>) -> Arc<str> {
+    let named = if user_of(owner) == ANONYMOUS { client_of(owner) } else { owner };
+    match named.parse() {
+        Ok(IpAddr::V6(ip)) if !ip.is_loopback() => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64").into()
+        }
+        _ if named.len() == owner.len() => owner.clone(),
+        _ => named.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUARTER: Share = Share { client: 0.25, loopback: 1.0 };
+
+    fn take(places: &Arc<Places>, name: &str) -> Result<Place, Full> {
+        places.take(&name.into())
+    }
+
+    #[test]
+    fn one_client_takes_its_share_and_no_more() {
+        let places = Places::new(8, QUARTER);
+        let anna: Vec<_> = (0..2).map(|_| take(&places, "anna").unwrap()).collect();
+        assert_eq!(take(&places, "anna").unwrap_err(), Full::Client);
+        let local: Vec<_> = (0..6).map(|_| take(&places, "127.0.0.1").unwrap()).collect();
+        assert_eq!(take(&places, "bert").unwrap_err(), Full::Total);
+        drop((anna, local));
+        assert_eq!(places.taken(), 0);
+        assert!(places.taken.lock().by_client.is_empty());
+    }
+
+    #[test]
+    fn a_place_grows_and_gives_everything_back() {
+        let places = Places::new(100, QUARTER);
+        let mut place = places.none_yet(&"10.0.0.1".into());
+        assert!(place.extend(20).is_ok());
+        assert_eq!((place.extend(6), place.extend(5)), (Err(Full::Client), Ok(())));
+        drop(place);
+        assert_eq!(places.taken(), 0);
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_client() {
+        let name = |owner: &str| client_name(&owner.into()).to_string();
+        assert_eq!(name("2001:db8:1:2::7"), name("2001:db8:1:2:ffff::1"));
+        assert_ne!(name("2001:db8:1:2::7"), name("2001:db8:1:3::7"));
+        assert_eq!(name("anonymous for 10.0.0.9"), "10.0.0.9");
+        assert_eq!((name("anna for db1").as_str(), name("::1").as_str()), ("anna for db1", "::1"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Places for connections: a share for each address, and some for health pages alone.
+//!
+//! In:    the address of a new connection. Out: its seat; or nothing, and the connection is turned away.
+//! Never: lets one address take every place, or all addresses together those of the health pages.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::app::places::{Place, Places};
+use crate::config::Config;
+use crate::message::Response;
+use crate::message::connection::Connection;
+use crate::message::connection::Full;
+use crate::message::problem::{problem, try_again};
+use crate::route::{Misrouted, Route};
+
+/// Connections beyond the limit on which health pages are answered, if they are asked for at once.
+pub const HEALTH_PLACES: usize = 32;
+
+/// All of them.
+pub(super) struct Seats {
+    places: Arc<Places>,
+    /// Further ones, in which health pages are answered and nothing else.
+    health_places: Arc<Places>,
+    /// Addresses that speak for many, and have no share.
+    proxies: Vec<IpAddr>,
+}
+
+/// What a connection has while it lasts.
+pub(super) struct Seat {
+    _place: Place,
+    /// It is one of those for health pages: why it has no other.
+    pub(super) crowded: Option<Full>,
+    _alive: mpsc::Sender<Infallible>,
+}
+
+impl Seats {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            places: Places::new(config.connections_max, config.share),
+            health_places: Places::new(HEALTH_PLACES, config.share),
+            proxies: config.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
+        }
+    }
+
+    /// A place for a connection: among the others, or where only health pages are answered.
+    pub(super) fn take(&self, peer: SocketAddr, alive: &mpsc::Sender<Infallible>) -> Option<Seat> {
+        let ip = peer.ip().to_canonical();
+        let name: Arc<str> = ip.to_string().into();
+        let place = match self.proxies.contains(&ip) {
+            true => self.places.take_for_many(),
+            false => self.places.take(&name),
+        };
+        let (place, crowded) = match place {
+            Ok(place) => (place, None),
+            Err(full) => (self.health_places.take(&name).ok()?, Some(full)),
+        };
+        Some(Seat { _place: place, crowded, _alive: alive.clone() })
+    }
+}
+
+/// What a connection without a place is told, unless it asks for a health page.
+pub(super) fn refusal(connection: &Connection, route: &Result<Route, Misrouted>) -> Option<Response> {
+    let is_probe = || route.as_ref().is_ok_and(Route::is_probe);
+    connection.crowded.filter(|_| !is_probe()).map(too_many_connections)
+}
+
+pub(super) fn too_many_connections(full: Full) -> Response {
+    let whose = if full == Full::Client { "from this address " } else { "" };
+    let detail = format!("too many connections {whose}are open already: come back later");
+    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", &detail))
+}
+
+/// Tells one connection too many to come back. At once: one that waited would take a descriptor from the log.
+pub(super) fn turn_away(stream: &TcpStream) {
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+        Content-Length: 0\r\n\r\n";
+    if let Err(error) = SockRef::from(stream).send(BUSY) {
+        tracing::debug!(%error, "a connection that was turned away was not told so");
+    }
+}
