@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args).map(success),
         Command::Cluster(args) => commands::cluster::run(args).map(success),
         Command::Limits(args) => commands::limits::run(args).map(success),
-        Command::Backup(args) => commands::backup::backup(args).map(success),
+        Command::Backup(args) => commands::backup::backup(&args).map(success),
         Command::Restore(args) => commands::backup::restore(&args).map(success),
         Command::Access(command) => commands::access::run(command).map(success),
         Command::Dss(command) => commands::dss::run(command).map(success),

@@ -10,7 +10,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::http::{Call, Http, Reply};
+use crate::http::{Call, Http, Reply, Streamed};
 use crate::settings::Options;
 use crate::wire::{ClaimInfo, id_of};
 
@@ -35,9 +35,30 @@ impl Api {
         Self { http }
     }
 
-    /// Any request below the API version.
+    /// Any request that is answered at once.
     pub async fn call(&self, call: &Call) -> Result<Reply, Error> {
-        Ok(self.http.send(call, WITHIN).await?)
+        self.call_within(call, WITHIN).await
+    }
+
+    /// Any request, with its own time limit. A server that has fallen silent is left sooner.
+    pub async fn call_within(&self, call: &Call, within: Duration) -> Result<Reply, Error> {
+        let reply = self.http.send(call, within).await;
+        if call.method != Method::GET {
+            return Ok(reply?);
+        }
+        // Nothing depends on whether a read arrived.
+        match reply {
+            Err(failure) => Err(Error::Unreachable(failure.why().into())),
+            Ok(reply) => match reply.refusal() {
+                Error::Unknown(why) => Err(Error::Unreachable(format!("{} answers {why}", reply.from))),
+                _ => Ok(reply),
+            },
+        }
+    }
+
+    /// A read whose answer comes piece by piece; it must begin within this time.
+    pub async fn open(&self, call: &Call, within: Duration) -> Result<Streamed, Error> {
+        self.http.open(call, within).await.map_err(|failure| Error::Unreachable(failure.why().into()))
     }
 
     /// One claim, by its id or URL.
@@ -80,7 +101,12 @@ impl Api {
         if let Some(reason) = reason {
             call = call.header("leasehold-reason", reason);
         }
-        self.call(&call).await?.ok().map(drop)
+        let reply = self.call(&call).await?;
+        match reply.refusal() {
+            // The first of two requests has done it, and its answer was lost.
+            Error::Ended(found) if reply.is_repeated && found == status => Ok(()),
+            _ => reply.ok().map(drop),
+        }
     }
 
     /// Starts a claim's ttl anew.

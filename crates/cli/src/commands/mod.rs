@@ -1,6 +1,7 @@
 //! The subcommands of `leasehold`, one file or folder each.
 
 pub(crate) mod access;
+mod admin;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod claim;
