@@ -57,8 +57,10 @@ mod tests {
 
     #[test]
     fn events_are_read_however_they_are_cut() {
-        let text = "retry: 1000\n: hello\n\nid: 7.0\nevent: active\ndata: {\"a\": 1}\n\n: heartbeat\nid: 9.0\n\n";
-        let event = |id: &str, kind: &str, data: &str| Event { id: id.into(), kind: kind.into(), data: data.into() };
+        let text =
+            "retry: 1000\n: hello\n\nid: 7.0\nevent: active\ndata: {\"a\": 1}\n\n: heartbeat\nid: 9.0\n\n";
+        let event =
+            |id: &str, kind: &str, data: &str| Event { id: id.into(), kind: kind.into(), data: data.into() };
         let expected = [Event::default(), event("7.0", "active", "{\"a\": 1}"), event("9.0", "", "")];
         for cut in 0..text.len() {
             let mut reader = Reader::default();
