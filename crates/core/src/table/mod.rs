@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
-pub use claim::{Asked, Claim, End, Live, Status};
+pub use claim::{Asked, Claim, End, Live, Revoking, Status};
 use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
