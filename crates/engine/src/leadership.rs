@@ -142,6 +142,10 @@ impl Watch {
             let seen = self.look();
             if known != (seen.leader, seen.term) && seen.leader.is_some() {
                 known = (seen.leader, seen.term);
+                // What the leader before refused says nothing of this one; and nothing more goes to that one, which may take
+                // a second to find out that it is gone.
+                self.leadership.leader_took(true);
+                self.leadership.set(Role::None, seen.voters);
                 self.awaited.send_all_again();
                 tracing::info!(leader = ?seen.leader, term = seen.term, "there is a leader");
             }
