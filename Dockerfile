@@ -1,5 +1,6 @@
 # docker build -t leasehold .
 # docker run -p 127.0.0.1:4080:4080 -v leasehold:/data leasehold serve --insecure
+# Clients of the older lock server look for port 8888: add -p 127.0.0.1:8888:4080.
 FROM rust:1.95-slim-bookworm AS build
 # The allocator is built from C.
 RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{PATIENCE, Server, claim_body, eventually};
-use leasehold_client::{ClaimRequest, Error, LockManager, Lost, Options, Wait, blocking};
+use leasehold_client::machine::State;
+use leasehold_client::{ClaimRequest, Error, LockManager, Lost, OnLost, Options, Wait, blocking};
 use proxy::{Fault, Proxy};
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -182,7 +183,7 @@ fn a_server_without_long_polls_and_renewals_is_polled() {
 }
 
 #[test]
-fn a_long_poll_costs_one_question_and_many_claims_one_renewal() {
+fn a_long_poll_costs_few_questions_and_many_claims_one_renewal() {
     let server = Server::start();
     let proxy = Proxy::before(server.addr);
     let holder = server.claim("r", 500.0);
@@ -199,7 +200,11 @@ fn a_long_poll_costs_one_question_and_many_claims_one_renewal() {
         let alone = proxy.count("renew");
         assert!(alone < 40, "{alone} renewals travelled alone");
         assert!(held.iter().all(|claim| claim.validate().is_ok()));
-        assert_eq!(proxy.count("activate"), 1, "waiting costs one question");
+        let (asked, renewed) = (proxy.count("activate"), proxy.count("renewals"));
+        assert!(
+            asked <= renewed,
+            "{asked} questions: waiting costs no more than holding, which took {renewed}"
+        );
         // One of them is revoked: only that one is lost.
         server.patch(&format!("/v1/claims/{}/", held[7].id()), r#"{"status": "revoked"}"#);
         assert_eq!(within(held[7].lost()).await, Lost::Ended("revoked".into()));
@@ -278,4 +283,159 @@ fn the_blocking_client_does_the_same() {
     drop(claim);
     assert_eq!(server.status(&format!("/v1/claims/{id}/")), "released", "a dropped claim is released");
     manager.claim("r").unwrap().release().unwrap();
+}
+
+#[test]
+fn the_servers_own_rate_limit_is_not_the_end_of_a_claim() {
+    let server = Server::start_with(&["--requests-per-second", "1"]);
+    let refused = Arc::new(AtomicBool::new(false));
+    let observed = refused.clone();
+    runtime().block_on(async {
+        let observer = move |_: &str, row: &leasehold_client::machine::Row| {
+            if (row.from, row.to) == (State::Renewing, State::RetryingRenew) {
+                observed.store(true, Ordering::SeqCst);
+            }
+        };
+        let options =
+            Options { observer: Some(Arc::new(observer)), ..short(&format!("http://{}", server.addr)) };
+        let manager = LockManager::new(Options { ttl: Duration::from_secs(15), ..options }).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        let until = claim.holds_until();
+        // Somebody at the same address takes every request that the limit leaves, until a renewal is refused.
+        let mut client = server.client();
+        eventually("a renewal is refused", || {
+            client.request("GET", "/v1/claims/", &[], b"");
+            refused.load(Ordering::SeqCst) || claim.validate().is_err()
+        });
+        within(async {
+            while claim.holds_until() <= until {
+                claim.validate().expect("a claim outlives a 429");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        assert!(claim.validate().is_ok());
+    });
+}
+
+#[test]
+fn a_request_is_repeated_when_the_server_says_and_not_before() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let times = asked.clone();
+    proxy.rule(move |kind| {
+        if kind != "register" {
+            return Fault::None;
+        }
+        let mut times = times.lock().unwrap();
+        times.push(std::time::Instant::now());
+        if times.len() == 1 { Fault::Later(429, 2) } else { Fault::None }
+    });
+    let manager = blocking::LockManager::new(short(&proxy.url())).unwrap();
+    manager.claim("r").unwrap().release().unwrap();
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 2);
+    assert!(asked[1] - asked[0] >= Duration::from_secs(2), "it was asked again too early");
+}
+
+#[test]
+fn workers_of_one_process_queue_like_strangers() {
+    const WORKERS: usize = 20;
+    let server = Server::start();
+    let manager = blocking::LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+    let inside = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let (manager, inside) = (manager.clone(), inside.clone());
+            std::thread::spawn(move || {
+                let claim = manager.claim("r").unwrap();
+                assert_eq!(manager.claim("r").err(), Some(Error::AlreadyClaimed("r".into())), "its own");
+                assert!(!inside.swap(true, Ordering::SeqCst), "two hold it at once");
+                inside.store(false, Ordering::SeqCst);
+                claim.release().unwrap();
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    // Tasks are workers, too.
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = manager.claim("r").await.unwrap();
+        let other = manager.clone();
+        let waiting = tokio::spawn(async move { other.claim("r").await });
+        server.wait_for_queue("r", 1);
+        claim.release().await.unwrap();
+        within(waiting).await.unwrap().unwrap();
+    });
+}
+
+/// The child of the next test: it holds a claim and does nothing else.
+#[test]
+fn a_process_that_wants_to_be_terminated() {
+    let Ok(url) = std::env::var("LEASEHOLD_TEST_TERMINATED") else { return };
+    let options = Options { on_lost: OnLost::Terminate, ..short(&url) };
+    let manager = blocking::LockManager::new(options).unwrap();
+    let claim = manager.claim("r").unwrap();
+    claim.on_lost(move |_| {
+        manager.claim("the callback came first").unwrap().release().unwrap();
+    });
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn a_lost_claim_terminates_a_process_that_wants_it_after_its_callback() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let server = Server::start();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_wants_to_be_terminated"])
+        .env("LEASEHOLD_TEST_TERMINATED", format!("http://{}", server.addr))
+        .spawn()
+        .unwrap();
+    eventually("it holds its claim", || server.list("resource=r&status=active").len() == 1);
+    let id = server.list("resource=r")[0]["url"].as_str().unwrap().to_string();
+    server.patch(&id[id.find("/v1/").unwrap()..], r#"{"status": "revoked"}"#);
+    let mut status = None;
+    eventually("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(15));
+    assert_eq!(server.list("resource=the+callback+came+first")[0]["status"], "released");
+}
+
+#[test]
+fn not_acquired_unreachable_refused_and_unknown_are_different_errors() {
+    let server = Server::start();
+    server.claim("held", 500.0);
+    let proxy = Proxy::before(server.addr);
+    let kind = |resource: &'static str, wait: Wait| {
+        let options = Options::url(&proxy.url());
+        runtime().block_on(async move {
+            let manager = LockManager::new(options).unwrap();
+            let request = ClaimRequest { wait, ..ClaimRequest::new(resource) };
+            let error = within(manager.request(request).unwrap().acquired()).await.unwrap_err();
+            (error.kind(), error.to_string())
+        })
+    };
+    let soon = Wait::For(Duration::from_millis(300));
+    for wait in [soon, Wait::No] {
+        assert_eq!(kind("held", wait).0, "timeout", "the server had queued it");
+        for (fault, expected) in [
+            (Fault::Cut, "unreachable"),
+            (Fault::Hold, "unreachable"),
+            (Fault::Answer(404), "refused"),
+            (Fault::Answer(403), "refused"),
+            // Whoever sent it does not say that nothing happened.
+            (Fault::Answer(502), "unknown"),
+            (Fault::Answer(503), "unknown"),
+        ] {
+            proxy.rule(move |kind| if kind == "register" { fault } else { Fault::None });
+            let (kind, words) = kind("free", wait);
+            assert_eq!(kind, expected, "{fault:?}: {words}");
+        }
+        proxy.heal();
+    }
 }

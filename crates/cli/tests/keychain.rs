@@ -102,6 +102,9 @@ fn its_lines_do_what_they_say() {
     let listed = keychain.ask(&json!({"id": 4, "op": "list"}));
     assert_eq!(listed["claims"][0]["held"], true);
     assert_eq!(keychain.ask(&json!({"id": 5, "op": "claim", "resource": "r"}))["error"], "already-claimed");
+    let shown = keychain.ask(&json!({"id": "s", "op": "show", "resource": "r"}));
+    assert_eq!(shown["holder"]["claim"], claim["claim"], "{shown}");
+    assert_eq!(keychain.ask(&json!({"id": "t", "op": "show", "resource": "free"}))["holder"], Value::Null);
     assert_eq!(keychain.ask(&json!({"id": 6, "op": "release", "resource": "r"}))["ok"], true);
     keychain.heard(&json!({"event": "released"}));
     assert_eq!(only(&server, "r")["status"], "released");
@@ -293,4 +296,167 @@ fn ten_lines_are_a_client_and_files_can_be_fenced() {
     assert!(write("41", "first") && write("42", "second"));
     assert!(!write("41", "late"), "an old holder is refused");
     assert_eq!(std::fs::read_to_string(dir.path().join("current")).unwrap(), "second");
+}
+
+#[test]
+fn a_claim_may_follow_the_release_of_one_that_waited() {
+    let server = Server::start();
+    let holder = server.claim("r", 500.0);
+    let mut keychain = Keychain::start(&server, &[]);
+    keychain.send(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    server.wait_for_queue("r", 1);
+    // In one write, so that nothing can happen in between.
+    let release = json!({"id": 2, "op": "release", "resource": "r"});
+    let again = json!({"id": 3, "op": "claim", "resource": "r"});
+    write!(keychain.stdin.as_mut().unwrap(), "{release}\n{again}\n").unwrap();
+    assert_eq!(keychain.heard(&json!({"id": 1}))["error"], "aborted");
+    assert_eq!(keychain.heard(&json!({"id": 2}))["ok"], true);
+    eventually("one has left and one waits", || {
+        server.list("resource=r&status=withdrawn").len() == 1
+            && server.list("resource=r&status=waiting").len() == 1
+    });
+    server.patch(&holder, r#"{"status": "released"}"#);
+    assert_eq!(keychain.heard(&json!({"id": 3}))["ok"], true);
+    assert_eq!(keychain.ask(&json!({"id": 4, "op": "list"}))["claims"].as_array().unwrap().len(), 1);
+    assert_eq!(keychain.ask(&json!({"id": 5, "op": "release", "resource": "r"}))["ok"], true);
+    assert_eq!(keychain.ask(&json!({"id": 6, "op": "list"}))["claims"], json!([]));
+}
+
+#[test]
+fn the_last_words_are_written_before_a_signal_ends_it() {
+    const COUNT: usize = 300;
+    let server = Server::start();
+    server.claim("held", 500.0);
+    let mut keychain = Keychain::start(&server, &["--ttl", "600"]);
+    for n in 0..COUNT {
+        keychain.send(&json!({"id": n, "op": "claim", "resource": format!("r{n}")}));
+    }
+    for n in 0..COUNT {
+        keychain.heard(&json!({"id": n, "ok": true}));
+    }
+    keychain.send(&json!({"id": "waits", "op": "claim", "resource": "held"}));
+    server.wait_for_queue("held", 1);
+    let pid = keychain.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(keychain.heard(&json!({"id": "waits"}))["error"], "aborted");
+    for n in 0..COUNT {
+        let lost = keychain.heard(&json!({"event": "lost", "resource": format!("r{n}")}));
+        assert_eq!(lost["reason"], "aborted");
+    }
+    assert_eq!(keychain.exited().code(), Some(143));
+}
+
+#[test]
+fn a_lost_claim_terminates_the_process_that_owns_the_keychain_if_it_wants_that() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let server = Server::start();
+    let revoke = |claim: &Value| {
+        let path = format!("/v1/claims/{}/", claim["claim"].as_str().unwrap());
+        assert_eq!(server.patch(&path, r#"{"status": "revoked"}"#).status, 204);
+    };
+    for (flag, word, is_terminated) in [
+        ("terminate", None, true),
+        ("report", Some("terminate"), true),
+        ("report", None, false),
+        ("terminate", Some("report"), false),
+    ] {
+        let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
+        let parent = owner.id().to_string();
+        let mut keychain = Keychain::start(&server, &["--parent", &parent, "--on-lost", flag]);
+        let resource = format!("{flag}-{}", word.unwrap_or("none"));
+        let mut line = json!({"id": 1, "op": "claim", "resource": resource, "ttl": 2});
+        if let Some(word) = word {
+            line["on_lost"] = json!(word);
+        }
+        let claim = keychain.ask(&line);
+        revoke(&claim);
+        keychain.heard(&json!({"event": "lost"}));
+        if is_terminated {
+            assert_eq!(owner.wait().unwrap().signal(), Some(15), "{resource}");
+        } else {
+            // What would terminate it has been done by the time of another answer.
+            keychain.ask(&json!({"id": 2, "op": "ping"}));
+            assert!(owner.try_wait().unwrap().is_none(), "{resource}");
+            owner.kill().unwrap();
+            owner.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_ends_a_hold_but_a_limit_that_was_asked_for() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &[]);
+    let refused = keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r", "max_hold": 0}));
+    assert_eq!(refused["error"], "invalid");
+    assert!(refused["detail"].as_str().unwrap().contains("leave it out"), "{refused}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.args(["keychain", "--max-hold", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("leave it out"), "{output:?}");
+}
+
+#[test]
+fn the_version_of_the_api_can_be_chosen() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &["--api-version", "v7"]);
+    keychain.send(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    let waiting = keychain.heard(&json!({"event": "waiting"}));
+    assert!(waiting["trouble"].as_str().unwrap().contains("404"), "{waiting}");
+    assert_eq!(Keychain::start(&server, &["--api-version", "v1/x"]).exited().code(), Some(1));
+    let mut keychain = Keychain::start(&server, &["--api-version", "v1"]);
+    assert_eq!(keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r"}))["ok"], true);
+}
+
+#[test]
+fn each_worker_has_a_claim_of_its_own_on_a_resource() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &[]);
+    let line =
+        |id: u64, op: &str, worker: &str| json!({"id": id, "op": op, "resource": "r", "worker": worker});
+    let first = keychain.ask(&line(1, "claim", "a"));
+    keychain.send(&line(2, "claim", "b"));
+    server.wait_for_queue("r", 1);
+    assert_eq!(keychain.ask(&line(3, "claim", "a"))["error"], "already-claimed");
+    assert_eq!(keychain.ask(&line(4, "claim", "b"))["error"], "already-claimed");
+    assert_eq!(keychain.ask(&line(5, "validate", "a"))["claim"], first["claim"]);
+    assert_eq!(keychain.ask(&line(6, "validate", "b"))["error"], "ended");
+    assert_eq!(keychain.ask(&line(7, "release", "a"))["ok"], true);
+    let second = keychain.heard(&json!({"id": 2}));
+    assert!(second["token"].as_u64() > first["token"].as_u64(), "{second}");
+}
+
+#[test]
+fn a_claim_of_a_keychain_that_was_killed_is_taken_up_by_another() {
+    let server = Server::start();
+    server.claim("taken", 500.0);
+    let mut first = Keychain::start(&server, &["--ttl", "60", "--tell-renewals"]);
+    let claim = first.ask(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    first.send(&json!({"id": 2, "op": "claim", "resource": "taken", "key": "k-1"}));
+    server.wait_for_queue("taken", 1);
+    let refreshed = first.ask(&json!({"id": 3, "op": "refresh", "resource": "r"}));
+    assert!(refreshed["until"].as_f64() > claim["until"].as_f64(), "{refreshed}");
+    assert_eq!(first.heard(&json!({"event": "renewed"}))["until"], refreshed["until"]);
+    first.child.kill().unwrap();
+
+    let mut second = Keychain::start(&server, &["--ttl", "60"]);
+    let take_up = json!({"id": 1, "op": "take-up", "resource": "r", "claim": claim["claim"], "token": claim["token"], "within": 50});
+    let taken = second.ask(&take_up);
+    assert_eq!((&taken["ok"], &taken["token"]), (&json!(true), &claim["token"]), "{taken}");
+    assert!(
+        second.ask(&json!({"id": 2, "op": "validate", "resource": "r"}))["remaining"].as_f64().unwrap() > 0.0
+    );
+    // One that waited keeps its place: the same key is the same claim.
+    second.send(&json!({"id": 3, "op": "claim", "resource": "taken", "key": "k-1"}));
+    assert_eq!(second.heard(&json!({"event": "waiting", "resource": "taken"}))["position"], 1);
+    assert_eq!(server.list("resource=taken&status=waiting").len(), 1);
+    assert_eq!(second.ask(&json!({"id": 4, "op": "release", "resource": "r"}))["ok"], true);
+    assert_eq!(only(&server, "r")["status"], "released");
+    // What is over can't be taken up.
+    assert_eq!(second.ask(&take_up)["error"], "ended");
+    for bad in [json!({"claim": "../x", "within": 5}), json!({"within": 5}), json!({"claim": "x"})] {
+        let mut line = json!({"id": 9, "op": "take-up", "resource": "r"});
+        line.as_object_mut().unwrap().extend(bad.as_object().unwrap().clone());
+        assert_eq!(second.ask(&line)["error"], "invalid", "{line}");
+    }
 }

@@ -106,12 +106,10 @@ impl Claim {
         self.claim().holds_until()
     }
 
-    /// Calls a function on the background thread if and when the claim is lost. It must not block.
+    /// Calls a function once, on a thread of its own, if and when the claim is lost. With `OnLost::Terminate` the
+    /// process gets its SIGTERM when the function has returned.
     pub fn on_lost(&self, tell: impl FnOnce(Lost) + Send + 'static) {
-        let lost = self.claim().lost();
-        if let Some(runtime) = &self.background.0 {
-            runtime.spawn(async move { tell(lost.await) });
-        }
+        self.claim().on_lost(tell);
     }
 
     /// Waits up to so long for the claim to be lost.

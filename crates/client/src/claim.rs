@@ -117,9 +117,21 @@ impl Claim {
         }
     }
 
-    /// What it does, as it changes.
+    /// Calls a function once, on a thread of its own, if and when the claim is lost. With `OnLost::Terminate` the
+    /// process gets its SIGTERM when the function has returned.
+    pub fn on_lost(&self, tell: impl FnOnce(Lost) + Send + 'static) {
+        self.handle.shared.on_lost(Box::new(tell));
+    }
+
+    /// What it does, as it changes; each renewal counts as a change.
     pub fn phases(&self) -> watch::Receiver<Phase> {
         self.handle.shared.phase.subscribe()
+    }
+
+    /// Why the last renewal failed, `None` once one gets through. Every failure is a change; `holds_until` says how long the
+    /// claim is safe without one.
+    pub fn troubles(&self) -> watch::Receiver<Option<String>> {
+        self.handle.shared.trouble.subscribe()
     }
 
     /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
@@ -136,6 +148,11 @@ impl Claim {
         let (reply, answer) = oneshot::channel();
         self.handle.commands.send(Command::Refresh { key: self.handle.key, ttl, reply }).ok();
         Ok(answer)
+    }
+
+    /// What the driver makes known of it, for a caller that can't keep the claim.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.handle.shared.clone()
     }
 
     /// Gives the resource up. An error tells that the claim was over before, or that the server could not be told.

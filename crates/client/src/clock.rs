@@ -48,6 +48,11 @@ impl BootInstant {
         Self(self.0.saturating_sub(by))
     }
 
+    /// Seconds since this machine started: every process of the machine reads the same on CLOCK_BOOTTIME.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0.as_secs_f64()
+    }
+
     /// Nanoseconds, for a place where threads can look without a lock.
     pub(crate) fn as_nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)

@@ -40,7 +40,7 @@ pub enum Request {
     Register,
     /// PATCH `status=active`: is it my turn?
     Activate,
-    /// PATCH `ttl=...`: the ttl starts anew.
+    /// PATCH `ttl=...`: the ttl starts again.
     Renew,
     /// PATCH `status=released`.
     Release,
@@ -86,14 +86,14 @@ pub enum Condition {
     Start,
     /// The response has exactly this status.
     Status(u16),
-    /// Any 4xx that no other row of the state names.
-    ClientError,
-    /// Any 4xx but 404.
-    ClientErrorExcept404,
-    /// Any 5xx, no response, or one that no row names.
-    ServerError,
+    /// The server refuses: any 4xx that no other row of the state names.
+    Refusal,
+    /// The same in a state that retries a 404.
+    RefusalExcept404,
+    /// The request may be sent again: any 5xx, no response, one that no row names, 408 (too slow) and 429 (too many).
+    Failure,
     /// The same, and 404: an address that is up, but does not serve claims yet.
-    ServerErrorOr404,
+    FailureOr404,
     /// The timer has run out.
     Fired(Timer),
     /// A signal.
@@ -107,7 +107,7 @@ pub enum Condition {
 pub enum Action {
     /// Send a request.
     Send(Request),
-    /// Start a timer anew.
+    /// Start a timer, or restart it.
     Start(Timer),
     /// Forget a timer.
     Cancel(Timer),
@@ -162,17 +162,18 @@ impl Condition {
             | (Self::ReleaseRequested, Event::ReleaseRequested) => true,
             (Self::Fired(timer), Event::Fired(fired)) => timer == fired,
             (Self::Status(wanted), Event::Response(status)) => wanted == status,
-            (Self::ClientError, Event::Response(status)) => is_client_error(status),
-            (Self::ClientErrorExcept404, Event::Response(status)) => is_client_error(status) && status != 404,
-            (Self::ServerError, Event::Response(status)) => !is_client_error(status),
-            (Self::ServerErrorOr404, Event::Response(status)) => !is_client_error(status) || status == 404,
+            (Self::Refusal, Event::Response(status)) => is_refusal(status),
+            (Self::RefusalExcept404, Event::Response(status)) => is_refusal(status) && status != 404,
+            (Self::Failure, Event::Response(status)) => !is_refusal(status),
+            (Self::FailureOr404, Event::Response(status)) => !is_refusal(status) || status == 404,
             _ => false,
         }
     }
 }
 
-fn is_client_error(status: u16) -> bool {
-    (400..500).contains(&status)
+/// Whether the server will not change its mind: 408 and 429 ask for the same request again, later.
+pub fn is_refusal(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 408 | 429)
 }
 
 impl State {
@@ -292,10 +293,10 @@ impl fmt::Display for Condition {
         match self {
             Self::Start => f.write_str("-"),
             Self::Status(status) => write!(f, "response {status}"),
-            Self::ClientError => f.write_str("response 4xx"),
-            Self::ClientErrorExcept404 => f.write_str("response 4xx except 404"),
-            Self::ServerError => f.write_str("response 5xx"),
-            Self::ServerErrorOr404 => f.write_str("response 5xx, 404"),
+            Self::Refusal => f.write_str("response 4xx"),
+            Self::RefusalExcept404 => f.write_str("response 4xx except 404"),
+            Self::Failure => f.write_str("response 5xx, 408, 429"),
+            Self::FailureOr404 => f.write_str("response 5xx, 404, 408, 429"),
             Self::Fired(timer) => write!(f, "{timer} timer"),
             Self::Signal => f.write_str("signal"),
             Self::ReleaseRequested => f.write_str("client releases"),

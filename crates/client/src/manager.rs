@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use zeroize::Zeroize as _;
 
 use crate::api::Api;
 use crate::claim::{Claim, Pending};
-use crate::driver::{self, Command, Shared};
+use crate::driver::{self, Command, Predecessor, Shared};
 use crate::error::Error;
 use crate::http::Http;
-use crate::settings::{ClaimRequest, Options};
+use crate::settings::{ClaimRequest, Options, Worker};
 
 /// Makes claims, renews them all over one pool of connections, and says when one is lost. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ struct Inner {
     http: Arc<Http>,
     commands: mpsc::UnboundedSender<Command>,
     next_key: AtomicU64,
+    runtime: Handle,
 }
 
 impl LockManager {
@@ -36,7 +38,8 @@ impl LockManager {
         // From here on the key is needed there alone.
         options.key.zeroize();
         let commands = driver::start(options.clone(), http.clone())?;
-        Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key: AtomicU64::new(1) }) })
+        let (next_key, runtime) = (AtomicU64::new(1), Handle::current());
+        Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key, runtime }) })
     }
 
     /// Claims a resource and waits for its turn, for as long as the manager's `timeout` says.
@@ -46,11 +49,24 @@ impl LockManager {
 
     /// Claims a resource; the handle shows how it waits.
     pub fn request(&self, request: ClaimRequest) -> Result<Pending, Error> {
+        self.begin(request, None)
+    }
+
+    /// Goes on with a claim that another process has made and can't renew any more.
+    pub(crate) fn take_up(&self, request: ClaimRequest, claim: Predecessor) -> Result<Pending, Error> {
+        self.begin(request, Some(claim))
+    }
+
+    fn begin(&self, mut request: ClaimRequest, predecessor: Option<Predecessor>) -> Result<Pending, Error> {
         request.check(&self.inner.options)?;
+        // Here, since the driver is a task of its own.
+        request.worker.get_or_insert_with(Worker::current);
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared::new(request.resource.clone()));
+        let on_lost = request.on_lost.unwrap_or(self.inner.options.on_lost);
+        let shared = Arc::new(Shared::new(request.resource.clone(), on_lost, self.inner.runtime.clone()));
         let (reply, answer) = oneshot::channel();
-        let command = Command::Claim { key, request, shared: shared.clone(), reply };
+        let command =
+            Command::Claim { key, request: Box::new(request), shared: shared.clone(), reply, predecessor };
         self.inner.commands.send(command).map_err(|_| Error::Closed)?;
         Ok(Pending::new(key, shared, self.inner.commands.clone(), answer))
     }

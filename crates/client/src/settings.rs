@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 use crate::address::Address;
 use crate::error::Error;
 use crate::machine::{Request, Row};
+use crate::tls::TlsFiles;
 
 /// Where a server listens unless told otherwise.
 pub const URL_DEFAULT: &str = "http://127.0.0.1:4080";
@@ -20,6 +21,9 @@ pub const URL_DEFAULT: &str = "http://127.0.0.1:4080";
 pub const TTL_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest time that can be set: a hundred days.
 const TIME_MAX: Duration = Duration::from_secs(100 * 86_400);
+
+/// Longest idempotency key that is sent: far more than a random one needs.
+const KEY_LEN_MAX: usize = 100;
 
 /// How one kind of request is repeated when it fails.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,13 +106,49 @@ impl Retry {
 /// Who is told of every transition of every claim.
 pub type Observer = Arc<dyn Fn(&str, &'static Row) + Send + Sync>;
 
+/// What happens when a claim is lost, after its callbacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLost {
+    /// Nothing more: the program decides.
+    #[default]
+    Report,
+    /// SIGTERM to this process: work without its lock must not go on.
+    Terminate,
+}
+
+/// Who makes a claim. A worker has one claim on a resource at a time; workers of one process queue for it like strangers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Worker(WorkerKind);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum WorkerKind {
+    Task(tokio::task::Id),
+    Thread(std::thread::ThreadId),
+    Named(String),
+}
+
+impl Worker {
+    /// The task that runs, or the thread where there is no task.
+    pub fn current() -> Self {
+        let thread = || WorkerKind::Thread(std::thread::current().id());
+        Self(tokio::task::try_id().map_or_else(thread, WorkerKind::Task))
+    }
+
+    /// One that the program names.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self(WorkerKind::Named(name.into()))
+    }
+}
+
 /// Settings of a manager.
 #[derive(Clone)]
 pub struct Options {
-    /// The servers, tried in turn: `http://host:port`, `host:port`.
+    /// The servers, tried in turn: `https://host:port`, `http://host:port`, `host:port`.
     pub urls: Vec<String>,
     /// The access key, sent as a bearer token.
     pub key: Option<String>,
+    /// Certificates for `https`.
+    pub tls: TlsFiles,
     /// How long claims stay active without renewal, unless they say otherwise.
     pub ttl: Duration,
     /// How long claims wait for their turn, unless they say otherwise. `None`: for ever.
@@ -121,6 +161,8 @@ pub struct Options {
     pub long_poll: Duration,
     /// How long the last request of a claim is repeated before it is left to the server's ttl.
     pub end_timeout: Duration,
+    /// What happens when a claim is lost, unless the claim says otherwise.
+    pub on_lost: OnLost,
     /// Told of every transition: for tests and for the curious.
     pub observer: Option<Observer>,
 }
@@ -130,12 +172,14 @@ impl Default for Options {
         Self {
             urls: vec![URL_DEFAULT.into()],
             key: None,
+            tls: TlsFiles::default(),
             ttl: TTL_DEFAULT,
             timeout: None,
             api_version: "v1".into(),
             retries: Retries::default(),
             long_poll: Duration::from_secs(30),
             end_timeout: Duration::from_secs(10),
+            on_lost: OnLost::default(),
             observer: None,
         }
     }
@@ -154,7 +198,8 @@ impl Options {
         Self { urls: split_urls(url), ..Self::default() }
     }
 
-    /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY` and `LEASEHOLD_KEY_FILE`.
+    /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY`, `LEASEHOLD_KEY_FILE`,
+    /// `LEASEHOLD_CACERT`, `LEASEHOLD_CLIENT_CERT` and `LEASEHOLD_CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
         let text = |name: &str| match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Some(value)),
@@ -170,7 +215,21 @@ impl Options {
             (None, Some(path)) => Some(read_key(&path)?),
             (None, None) => None,
         };
+        options.tls = TlsFiles {
+            ca: text("LEASEHOLD_CACERT")?.map(Into::into),
+            client_certificate: text("LEASEHOLD_CLIENT_CERT")?.map(Into::into),
+            client_key: text("LEASEHOLD_CLIENT_KEY")?.map(Into::into),
+        };
         Ok(options)
+    }
+
+    /// The first address at which everybody on the way could read what is sent: plain HTTP to another machine. Programs
+    /// with an access key should warn their users.
+    pub fn readable_on_the_way(&self) -> Option<&str> {
+        let is_readable = |url: &&String| {
+            Address::parse(url).is_ok_and(|address| !address.is_https && !address.is_this_machine())
+        };
+        self.urls.iter().find(is_readable).map(String::as_str)
     }
 
     pub(crate) fn check(&self) -> Result<Vec<Address>, Error> {
@@ -230,10 +289,16 @@ pub struct ClaimRequest {
     pub wait: Wait,
     /// Any JSON, kept with the claim.
     pub data: Option<Box<RawValue>>,
-    /// How long it may be held at most, renewals or not: then it counts as lost.
+    /// How long it may be held at most, renewals or not: then it counts as lost. `None`: for as long as it is wanted.
     pub max_hold: Option<Duration>,
     /// How long before the end of the ttl the claim is called lost, so that there is time to stop what it protects.
     pub lead: Duration,
+    /// What happens when it is lost; else what the manager says.
+    pub on_lost: Option<OnLost>,
+    /// Whose it is; else the task or thread that asks for it.
+    pub worker: Option<Worker>,
+    /// Under which the claim is made, so that whoever asks again under the same key gets the same claim; else a new one.
+    pub idempotency_key: Option<String>,
 }
 
 impl ClaimRequest {
@@ -246,6 +311,16 @@ impl ClaimRequest {
         let invalid = |what: String| Err(Error::Invalid(what));
         if self.resource.is_empty() {
             return invalid("the name of a resource must not be empty".into());
+        }
+        if self.max_hold == Some(Duration::ZERO) {
+            return invalid(
+                "a max_hold of 0 would hold nothing: leave it out to hold without a limit".into(),
+            );
+        }
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.len() > KEY_LEN_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            return invalid(format!("an idempotency key has 1 to {KEY_LEN_MAX} visible ASCII characters"));
         }
         let ttl = self.ttl.unwrap_or(options.ttl);
         if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
@@ -305,7 +380,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         let bad = |options: Options| options.check().unwrap_err().to_string();
         assert!(bad(Options::url("")).contains("no server address"));
-        assert!(bad(Options::url("https://h")).contains("https"));
+        assert!(bad(Options::url("ftp://h")).contains("https"));
         assert!(bad(Options { key: Some("a b".into()), ..Options::default() }).contains("access key"));
         assert!(bad(Options { api_version: "v1/x".into(), ..Options::default() }).contains("API version"));
         assert_eq!(Options::url("a:1, b:2,").check().unwrap().len(), 2);
@@ -314,5 +389,9 @@ mod tests {
         assert!(claim(ClaimRequest::new("")).is_err());
         assert!(claim(ClaimRequest { lead: TTL_DEFAULT, ..ClaimRequest::new("r") }).is_err());
         assert!(claim(ClaimRequest::new("r")).is_ok());
+        let endless = ClaimRequest { max_hold: Some(Duration::ZERO), ..ClaimRequest::new("r") };
+        assert!(claim(endless).unwrap_err().to_string().contains("leave it out"));
+        let keyed = |key: &str| ClaimRequest { idempotency_key: Some(key.into()), ..ClaimRequest::new("r") };
+        assert!(claim(keyed("a-1")).is_ok() && claim(keyed("a b")).is_err() && claim(keyed("")).is_err());
     }
 }

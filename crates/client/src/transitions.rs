@@ -4,13 +4,12 @@
 //! Never: differs from the specification: `tests/specification.rs` has its rows a second time, and compares.
 //!
 //! Where the specification slips it was settled: a signal while activating leads to `Aborting` (a PATCH is sent), a 201
-//! leads to `active` like the 200 of an activation, with the same actions.
+//! leads to `active` like the 200 of an activation, with the same actions; 408 and 429 are retried like a 5xx.
 
 use crate::machine::{
     Action::{self, Cancel, Notify, Send, Start},
     Condition::{
-        self, ClientError, ClientErrorExcept404, Fired, ReleaseRequested, ServerError, ServerErrorOr404,
-        Signal, Status,
+        self, Failure, FailureOr404, Fired, Refusal, RefusalExcept404, ReleaseRequested, Signal, Status,
     },
     Notice::{Acquired, Refused, Released as WasReleased, TimedOut},
     Request::{Abort, Activate, Register, Release, Renew, Withdraw},
@@ -34,8 +33,8 @@ pub const TRANSITIONS: &[Row] = &[
 
     row(Registering,      Status(201),           Active,           &[Start(Timer::Renew), Cancel(Timer::Timeout), Notify(Acquired)]),
     row(Registering,      Status(202),           Waiting,          &[Start(Timer::Activate)]),
-    row(Registering,      ClientErrorExcept404,  Fail,             &[Notify(Refused)]),
-    row(Registering,      ServerErrorOr404,      RetryingRegister, &[Start(Timer::Retry)]),
+    row(Registering,      RefusalExcept404,      Fail,             &[Notify(Refused)]),
+    row(Registering,      FailureOr404,          RetryingRegister, &[Start(Timer::Retry)]),
     row(Registering,      TIMEOUT,               Done,             &[Notify(TimedOut)]),
     row(Registering,      Signal,                Done,             &[Cancel(Timer::Timeout)]),
 
@@ -49,8 +48,8 @@ pub const TRANSITIONS: &[Row] = &[
 
     row(Activating,       Status(200),           Active,           &[Start(Timer::Renew), Cancel(Timer::Timeout), Notify(Acquired)]),
     row(Activating,       Status(409),           Waiting,          &[Start(Timer::Activate)]),
-    row(Activating,       ClientError,           Fail,             &[Notify(Refused)]),
-    row(Activating,       ServerError,           RetryingActivate, &[Start(Timer::Retry)]),
+    row(Activating,       Refusal,               Fail,             &[Notify(Refused)]),
+    row(Activating,       Failure,               RetryingActivate, &[Start(Timer::Retry)]),
     row(Activating,       TIMEOUT,               Withdrawing,      &[Send(Withdraw)]),
     row(Activating,       Signal,                Aborting,         &[Send(Abort)]),
 
@@ -63,8 +62,8 @@ pub const TRANSITIONS: &[Row] = &[
     row(Active,           Signal,                Aborting,         &[Send(Abort), Cancel(Timer::Renew)]),
 
     row(Renewing,         Status(200),           Active,           &[Start(Timer::Renew)]),
-    row(Renewing,         ClientError,           Fail,             &[Notify(Refused)]),
-    row(Renewing,         ServerError,           RetryingRenew,    &[Start(Timer::Retry)]),
+    row(Renewing,         Refusal,               Fail,             &[Notify(Refused)]),
+    row(Renewing,         Failure,               RetryingRenew,    &[Start(Timer::Retry)]),
     row(Renewing,         ReleaseRequested,      Releasing,        &[Send(Release)]),
     row(Renewing,         Signal,                Aborting,         &[Send(Abort)]),
 
@@ -73,8 +72,8 @@ pub const TRANSITIONS: &[Row] = &[
     row(RetryingRenew,    Signal,                Aborting,         &[Send(Abort), Cancel(Timer::Retry)]),
 
     row(Releasing,        Status(204),           Released,         &[Notify(WasReleased)]),
-    row(Releasing,        ClientError,           Fail,             &[Notify(Refused)]),
-    row(Releasing,        ServerError,           RetryingRelease,  &[Start(Timer::Retry)]),
+    row(Releasing,        Refusal,               Fail,             &[Notify(Refused)]),
+    row(Releasing,        Failure,               RetryingRelease,  &[Start(Timer::Retry)]),
     row(Releasing,        TIMEOUT,               Done,             &[]),
     row(Releasing,        Signal,                Done,             &[]),
 
@@ -83,8 +82,8 @@ pub const TRANSITIONS: &[Row] = &[
     row(RetryingRelease,  Signal,                Done,             &[]),
 
     row(Withdrawing,      Status(204),           Withdrawn,        &[]),
-    row(Withdrawing,      ClientError,           Fail,             &[Notify(Refused)]),
-    row(Withdrawing,      ServerError,           RetryingWithdraw, &[Start(Timer::Retry)]),
+    row(Withdrawing,      Refusal,               Fail,             &[Notify(Refused)]),
+    row(Withdrawing,      Failure,               RetryingWithdraw, &[Start(Timer::Retry)]),
     row(Withdrawing,      TIMEOUT,               Done,             &[]),
     row(Withdrawing,      Signal,                Done,             &[]),
 
@@ -93,8 +92,8 @@ pub const TRANSITIONS: &[Row] = &[
     row(RetryingWithdraw, Signal,                Done,             &[]),
 
     row(Aborting,         Status(204),           Aborted,          &[]),
-    row(Aborting,         ClientError,           Fail,             &[Notify(Refused)]),
-    row(Aborting,         ServerError,           RetryingAbort,    &[Start(Timer::Retry)]),
+    row(Aborting,         Refusal,               Fail,             &[Notify(Refused)]),
+    row(Aborting,         Failure,               RetryingAbort,    &[Start(Timer::Retry)]),
     row(Aborting,         TIMEOUT,               Done,             &[]),
     row(Aborting,         Signal,                Done,             &[]),
 

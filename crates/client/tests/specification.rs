@@ -11,42 +11,42 @@ use std::fmt::Write as _;
 use leasehold_client::machine::{Action, Condition, Event, Request, State, Timer, step};
 use leasehold_client::transitions::TRANSITIONS;
 
-/// source > destination > condition > actions, in the order of the document, with its three slips settled:
+/// source > destination > condition > actions, in the order of the document, with its slips settled:
 /// (1) Activating, on a signal, goes to Aborting; (2) Registering, on 201, goes to active, and therefore also does what
-/// every acquisition does; (3) aborted, released and withdrawn are final states.
+/// every acquisition does; (3) aborted, released and withdrawn are final states; (4) 408 and 429 are retried like a 5xx.
 const SPECIFICATION: &str = "
 new > Registering > - > POST, +timeout
 Aborting > aborted > 204 >
 Aborting > done > signal >
 Aborting > done > timeout >
 Aborting > fail > 4xx > terminate
-Aborting > retrying abort > 5xx > +retry
+Aborting > retrying abort > 5xx, 408, 429 > +retry
 Activating > Aborting > signal > PATCH aborted
 Activating > Withdrawing > timeout > PATCH withdrawn
 Activating > active > 200 > +renew, -timeout, acquired
 Activating > fail > 4xx > terminate
-Activating > retrying activate > 5xx > +retry
+Activating > retrying activate > 5xx, 408, 429 > +retry
 Activating > waiting > 409 > +activate
 Registering > done > signal > -timeout
 Registering > done > timeout > timed out
 Registering > fail > 4xx except 404 > terminate
-Registering > retrying register > 5xx, 404 > +retry
+Registering > retrying register > 5xx, 404, 408, 429 > +retry
 Registering > active > 201 > +renew, -timeout, acquired
 Registering > waiting > 202 > +activate
 Releasing > done > signal >
 Releasing > done > timeout >
 Releasing > fail > 4xx > terminate
 Releasing > released > 204 > released
-Releasing > retrying release > 5xx > +retry
+Releasing > retrying release > 5xx, 408, 429 > +retry
 Renewing > Aborting > signal > PATCH aborted
 Renewing > Releasing > release > PATCH released
 Renewing > active > 200 > +renew
 Renewing > fail > 4xx > terminate
-Renewing > retrying renew > 5xx > +retry
+Renewing > retrying renew > 5xx, 408, 429 > +retry
 Withdrawing > done > signal >
 Withdrawing > done > timeout >
 Withdrawing > fail > 4xx > terminate
-Withdrawing > retrying withdraw > 5xx > +retry
+Withdrawing > retrying withdraw > 5xx, 408, 429 > +retry
 Withdrawing > withdrawn > 204 >
 active > Aborting > signal > PATCH aborted, -renew
 active > Releasing > release > PATCH released, -renew
@@ -226,6 +226,16 @@ fn a_named_status_goes_before_its_class_and_nonsense_counts_as_unknown() {
 }
 
 #[test]
+fn too_many_and_too_slow_are_never_the_end_of_a_claim() {
+    for state in State::ALL.into_iter().filter(|state| state.request().is_some()) {
+        for status in [408, 429] {
+            let to = step(state, Event::Response(status)).unwrap().to;
+            assert_eq!(to.retries(), state.request(), "{state}: {status}");
+        }
+    }
+}
+
+#[test]
 fn a_request_is_sent_exactly_where_a_response_is_awaited() {
     for row in TRANSITIONS {
         let sent: Vec<Request> = row
@@ -246,6 +256,7 @@ fn page() -> String {
         "# The claim machine\n\nMade from `crates/client/src/transitions.rs` by its test; `UPDATE_DOCS=1 cargo test -p \
          leasehold-client --test\nspecification` writes it anew. [client.md](client.md) tells what the client makes of it.\n\n\
          No answer, or one that makes no sense in its place, counts as a 5xx: what became of the request is not known.\n\
+         A failed request is repeated after the `Retry-After` of its answer, and after growing pauses without one.\n\
          A row that names a status goes before one that names its class. A 4xx that says the claim has already ended the\n\
          way the request wanted it to end is the 204 whose answer was lost. In the ending states (`Releasing`,\n\
          `Withdrawing`, `Aborting`) the timeout timer bounds how long the last request is repeated.\n\n## States\n\n\

@@ -34,8 +34,8 @@ const STRANGERS: &[(&str, &str, &str)] = &[
 const CRATES: &[&str] = &["core", "engine", "server", "cli"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(dir).expect("a folder of sources") {
+        let path = entry.expect("a folder of sources").path();
         match path.is_dir() {
             true => sources(&path, found),
             false if path.extension().is_some_and(|ending| ending == "rs") => found.push(path),

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use leasehold_client::LockManager;
-use leasehold_client::keychain::{self, Leave, MAX_HOLD_DEFAULT};
-use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use leasehold_client::keychain::{Keychain, Leave, Settings};
+use leasehold_client::{LockManager, OnLost};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{BufReader, stdin, stdout};
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,14 +28,37 @@ pub(crate) struct KeychainArgs {
     /// Seconds that claims wait for their turn, unless they say otherwise [default: for ever]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<Seconds>,
-    /// Seconds that a claim may be held, unless it says otherwise [default: 86400, a day]
-    #[arg(long, value_name = "SECONDS")]
+    /// Seconds that a claim may be held, unless it says otherwise [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
     max_hold: Option<Seconds>,
-    /// Process whose death ends the keychain, for a program that does not want it as its own child [default: the parent process]
+    /// What happens to the parent process when a claim is lost, unless the claim says otherwise: `terminate` sends it SIGTERM
+    #[arg(long, value_name = "WHAT", default_value = "report")]
+    on_lost: OnLostFlag,
+    /// Tell the parent of each renewal, and until when the claim holds then
+    #[arg(long)]
+    tell_renewals: bool,
+    /// Version of the server's API: the first part of every path
+    #[arg(long, value_name = "VERSION", default_value = "v1")]
+    api_version: String,
+    /// Process that owns the keychain, if it is not the parent process: its death ends the keychain, and `terminate` is for it
     #[arg(long, value_name = "PID")]
     parent: Option<i32>,
     #[command(flatten)]
     connect: ConnectArgs,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum OnLostFlag {
+    Report,
+    Terminate,
+}
+
+fn above_zero(text: &str) -> Result<Seconds, String> {
+    let seconds: Seconds = text.parse()?;
+    if seconds.0.is_zero() {
+        return Err("must be above 0; leave it out to hold without a limit".into());
+    }
+    Ok(seconds)
 }
 
 pub(crate) fn run(args: &KeychainArgs) -> anyhow::Result<ExitCode> {
@@ -43,26 +66,47 @@ pub(crate) fn run(args: &KeychainArgs) -> anyhow::Result<ExitCode> {
         let mut options = args.connect.options()?;
         options.ttl = args.ttl.0;
         options.timeout = args.timeout.map(|timeout| timeout.0);
+        options.api_version.clone_from(&args.api_version);
         let manager = LockManager::new(options)?;
-        let max_hold = args.max_hold.map_or(MAX_HOLD_DEFAULT, |most| most.0);
-        let serving = keychain::serve(manager.clone(), max_hold, BufReader::new(stdin()), stdout());
         let mut signals = Ended::listen(args.parent)?;
+        let keychain = Keychain::new(manager, settings(args, &signals)?, stdout());
         let code = tokio::select! {
-            leave = serving => match leave {
-                Leave::Shutdown => return Ok(ExitCode::SUCCESS),
+            leave = keychain.serve(BufReader::new(stdin())) => match leave {
+                Leave::Shutdown(id) => {
+                    keychain.close(&id).await;
+                    return Ok(ExitCode::SUCCESS);
+                }
                 Leave::Closed => ExitCode::SUCCESS,
             },
             code = signals.next() => code,
         };
         tokio::select! {
-            () = manager.abort() => {}
-            // Whoever insists does not wait for the server: the second signal ends every claim's machine.
+            () = keychain.abort() => {}
+            // A second signal does not wait for the server: it ends every claim's machine.
             code = signals.signal() => {
-                manager.abort().await;
+                keychain.abort().await;
                 return Ok(code);
             }
         }
         Ok(code)
+    })
+}
+
+fn settings(args: &KeychainArgs, ended: &Ended) -> anyhow::Result<Settings> {
+    let parent = ended.parent.as_ref().map(|parent| parent.get_ref().try_clone()).transpose()?;
+    Ok(Settings {
+        max_hold: args.max_hold.map(|most| most.0),
+        on_lost: match args.on_lost {
+            OnLostFlag::Report => OnLost::Report,
+            OnLostFlag::Terminate => OnLost::Terminate,
+        },
+        tell_renewals: args.tell_renewals,
+        terminate: Box::new(move || {
+            // Through its descriptor: a process number may be another's by now.
+            if let Some(parent) = &parent {
+                pidfd_send_signal(parent, Signal::TERM).ok();
+            }
+        }),
     })
 }
 

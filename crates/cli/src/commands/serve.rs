@@ -343,7 +343,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
             }))
         }
     };
-    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer).await?;
+    let server = Server::bind(engine.clone(), config.clone(), guards.clone(), observer)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let urls: Vec<String> =
         server.local_addrs()?.iter().map(|address| format!("{scheme}://{address}")).collect();

@@ -19,6 +19,8 @@ pub enum Fault {
     None,
     /// The server never hears of it; the client gets this status.
     Answer(u16),
+    /// The same, with a `Retry-After` of so many seconds.
+    Later(u16, u64),
     /// The server never hears of it, and the connection breaks.
     Cut,
     /// The server does it, and the connection breaks before the answer.
@@ -113,6 +115,11 @@ impl Inner {
                 Fault::Answer(status) => {
                     Some(Reply { status, headers: Vec::new(), body: b"{\"detail\": \"injected\"}".to_vec() })
                 }
+                Fault::Later(status, seconds) => Some(Reply {
+                    status,
+                    headers: vec![("retry-after".into(), seconds.to_string())],
+                    body: b"{\"detail\": \"injected\"}".to_vec(),
+                }),
                 Fault::Cut => None,
                 Fault::Lose => {
                     self.ask(&asked, &asked.path);

@@ -3,18 +3,20 @@
 //! In:    the driver's word. Out: [`Shared`], which handles read without asking the driver.
 //! Never: says "held" a moment longer than the driver has promised.
 
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::clock::BootInstant;
 use crate::error::{Error, Lost};
-use crate::machine::{State, Timer};
-use crate::settings::Wait;
+use crate::machine::{Request, State, Timer};
+use crate::settings::{OnLost, Wait, Worker};
 use crate::wire::ClaimInfo;
 
 /// What a claim that waits can show.
@@ -59,14 +61,31 @@ pub(crate) struct Shared {
     pub(crate) resource: String,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
+    /// Why the last renewal failed, until one gets through. Each failure is sent, also if it is the same as before.
+    pub(crate) trouble: watch::Sender<Option<String>>,
     /// Until when it certainly holds, in nanoseconds of the boot clock.
     until: AtomicU64,
+    /// What happens after the callbacks when it is lost.
+    on_lost: OnLost,
+    callbacks: Mutex<Vec<Callback>>,
+    /// Where callbacks run.
+    runtime: Handle,
 }
 
+type Callback = Box<dyn FnOnce(Lost) + Send>;
+
 impl Shared {
-    pub(crate) fn new(resource: String) -> Self {
-        let phase = watch::Sender::new(Phase::Waiting(Box::default()));
-        Self { resource, phase, grant: OnceLock::new(), until: AtomicU64::new(0) }
+    pub(crate) fn new(resource: String, on_lost: OnLost, runtime: Handle) -> Self {
+        Self {
+            resource,
+            phase: watch::Sender::new(Phase::Waiting(Box::default())),
+            grant: OnceLock::new(),
+            trouble: watch::Sender::new(None),
+            until: AtomicU64::new(0),
+            on_lost,
+            callbacks: Mutex::default(),
+            runtime,
+        }
     }
 
     pub(crate) fn until(&self) -> BootInstant {
@@ -75,6 +94,49 @@ impl Shared {
 
     pub(super) fn set_until(&self, until: BootInstant) {
         self.until.store(until.as_nanos(), Ordering::Release);
+        // Wakes those who follow the claim.
+        self.phase.send_if_modified(|phase| *phase == Phase::Active);
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.send_replace(phase.clone());
+        if let Phase::Lost(lost) = phase {
+            let callbacks = std::mem::take(&mut *self.callbacks());
+            // Who aborts its own claims is leaving already.
+            let terminates = self.on_lost == OnLost::Terminate && lost != Lost::Aborted;
+            self.call(callbacks, lost, terminates);
+        }
+    }
+
+    /// Calls it once if and when the claim is lost.
+    pub(crate) fn on_lost(&self, callback: Callback) {
+        let mut callbacks = self.callbacks();
+        let lost = match &*self.phase.borrow() {
+            Phase::Lost(lost) => lost.clone(),
+            _ => return callbacks.push(callback),
+        };
+        drop(callbacks);
+        self.call(vec![callback], lost, false);
+    }
+
+    /// On a thread of its own, since a callback may block.
+    fn call(&self, callbacks: Vec<Callback>, lost: Lost, terminates: bool) {
+        if callbacks.is_empty() && !terminates {
+            return;
+        }
+        self.runtime.spawn_blocking(move || {
+            for callback in callbacks {
+                // A callback's mistake must not keep the process from being stopped.
+                catch_unwind(AssertUnwindSafe(|| callback(lost.clone()))).ok();
+            }
+            if terminates {
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).ok();
+            }
+        });
+    }
+
+    fn callbacks(&self) -> std::sync::MutexGuard<'_, Vec<Callback>> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The claim's token, if it holds right now, by this machine's clock and nobody's word.
@@ -112,6 +174,7 @@ pub(super) struct Entry {
     pub(super) data: Option<Box<RawValue>>,
     pub(super) max_hold: Option<Duration>,
     pub(super) lead: Duration,
+    pub(super) worker: Worker,
     /// Under which its POST is repeated.
     pub(super) idempotency_key: String,
     pub(super) started: BootInstant,
@@ -128,9 +191,15 @@ pub(super) struct Entry {
     pub(super) polls: u32,
     /// A POST may have made a claim whose id is not known.
     pub(super) may_be_registered: bool,
-    /// Whether any server ever answered.
-    pub(super) was_answered: bool,
+    /// A server has put it into its queue, or granted it, at least once.
+    pub(super) was_taken: bool,
+    /// Why the last attempt to register it failed.
+    pub(super) not_taken: Option<Error>,
     pub(super) trouble: Option<String>,
+    /// What it was granted; handles see it once the grant is certain.
+    pub(super) grant: Option<Grant>,
+    /// How long the last answer asked to wait before the request is repeated.
+    pub(super) retry_after: Option<Duration>,
     /// When the last grant or renewal was sent.
     pub(super) renewed: BootInstant,
     /// Granted, but for too long ago to rely on: a renewal has to succeed before anyone is told.
@@ -153,7 +222,26 @@ impl Entry {
     }
 
     pub(super) fn set_phase(&self, phase: Phase) {
-        self.shared.phase.send_replace(phase);
+        self.shared.set_phase(phase);
+    }
+
+    /// How long repeating a request makes sense: while the claim holds, or until its time to wait or to end is over.
+    pub(super) fn time_left(&self, request: Request) -> Duration {
+        if request == Request::Renew {
+            return self.shared.until().remaining();
+        }
+        let timeout = self.timers.iter().find(|(timer, _)| *timer == TimerId::Machine(Timer::Timeout));
+        timeout.map_or(Duration::MAX, |(_, due)| due.remaining())
+    }
+
+    /// A request failed; whoever waits for the claim or holds it can see why.
+    pub(super) fn set_trouble(&mut self, trouble: Option<String>) {
+        self.show(|progress| progress.trouble.clone_from(&trouble));
+        let was_well = self.shared.trouble.borrow().is_none();
+        if self.state.is_holding() && !(was_well && trouble.is_none()) {
+            self.shared.trouble.send_replace(trouble.clone());
+        }
+        self.trouble = trouble;
     }
 
     /// Changes what a waiting claim shows.

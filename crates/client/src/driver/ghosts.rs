@@ -13,6 +13,7 @@ use super::actions::register_call;
 use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::http::{Call, Http};
+use crate::machine::is_refusal;
 use crate::settings::Retry;
 use crate::wire::{self, ClaimInfo};
 
@@ -47,7 +48,7 @@ async fn end(http: &Arc<Http>, post: &Call, status: &str, retry: Retry, until: B
                 continue;
             }
             // Over, or refused: nothing is there.
-            (_, Ok(reply)) if reply.status < 500 => return,
+            (_, Ok(reply)) if reply.status < 400 || is_refusal(reply.status) => return,
             _ => {}
         }
         if until.is_past() {

@@ -5,15 +5,18 @@
 //!        counts as held when the server could have handed it over.
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
-//! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered.
+//! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
+//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen.
 
 mod actions;
+mod again;
 mod answers;
 mod entry;
 mod ghosts;
 mod renewals;
+mod take_up;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +25,22 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::entry::Shared;
 use self::entry::{Answer, Entry, TimerId};
 pub use self::entry::{Phase, Progress};
+pub(crate) use self::take_up::Predecessor;
 use crate::clock::{Alarm, BootInstant};
 use crate::error::{Error, Lost};
 use crate::http::{Failure, Http, Reply};
 use crate::machine::{Event, State, Timer, step};
-use crate::settings::{ClaimRequest, Options};
+use crate::settings::{ClaimRequest, Options, Worker};
 
 /// What handles ask for.
 pub(crate) enum Command {
     Claim {
         key: u64,
-        request: ClaimRequest,
+        request: Box<ClaimRequest>,
         shared: Arc<Shared>,
         reply: Answer<()>,
+        /// A claim to go on with instead of making one.
+        predecessor: Option<Predecessor>,
     },
     /// Whoever wanted the claim does not any more.
     Cancel(u64),
@@ -67,7 +73,8 @@ pub(crate) struct Driver {
     options: Options,
     http: Arc<Http>,
     claims: BTreeMap<u64, Entry>,
-    by_resource: BTreeMap<String, u64>,
+    /// The newest claim of each worker on a resource.
+    by_resource: HashMap<(String, Worker), u64>,
     timers: BTreeSet<(BootInstant, u64, TimerId)>,
     news: mpsc::UnboundedSender<News>,
     /// Claims whose renewal is to be sent when this round is over.
@@ -89,7 +96,7 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
         options,
         http,
         claims: BTreeMap::new(),
-        by_resource: BTreeMap::new(),
+        by_resource: HashMap::new(),
         timers: BTreeSet::new(),
         news,
         renewals: Vec::new(),
@@ -141,7 +148,14 @@ impl Driver {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Claim { key, request, shared, reply } => self.claim(key, request, shared, reply),
+            Command::Claim { key, request, shared, reply, predecessor } => {
+                if self.claim(key, *request, shared, reply) {
+                    match predecessor {
+                        None => self.on(key, Event::Start),
+                        Some(predecessor) => self.take_up(key, predecessor),
+                    }
+                }
+            }
             Command::Cancel(key) => self.cancel(key),
             Command::Release { key, reply } => self.release(key, reply),
             Command::Refresh { key, ttl, reply } => self.refresh(key, ttl, reply),
@@ -154,8 +168,11 @@ impl Driver {
         }
     }
 
-    fn claim(&mut self, key: u64, request: ClaimRequest, shared: Arc<Shared>, reply: Answer<()>) {
-        let before = self.by_resource.get(&request.resource).and_then(|key| self.claims.get(key));
+    /// Notes a new claim, unless its worker has one on the resource already.
+    fn claim(&mut self, key: u64, request: ClaimRequest, shared: Arc<Shared>, reply: Answer<()>) -> bool {
+        let worker = request.worker.unwrap_or_else(Worker::current);
+        let name = (request.resource.clone(), worker.clone());
+        let before = self.by_resource.get(&name).and_then(|key| self.claims.get(key));
         let refusal = match before {
             _ if self.closing => Some(Error::Closed),
             Some(entry) if !entry.is_ending() => Some(Error::AlreadyClaimed(request.resource.clone())),
@@ -164,9 +181,9 @@ impl Driver {
         if let Some(refusal) = refusal {
             shared.phase.send_replace(Phase::Ended);
             reply.send(Err(refusal)).ok();
-            return;
+            return false;
         }
-        self.by_resource.insert(request.resource, key);
+        self.by_resource.insert(name, key);
         let now = BootInstant::now();
         let entry = Entry {
             state: State::New,
@@ -176,7 +193,8 @@ impl Driver {
             data: request.data,
             max_hold: request.max_hold,
             lead: request.lead,
-            idempotency_key: fresh_key(),
+            worker,
+            idempotency_key: request.idempotency_key.unwrap_or_else(fresh_key),
             started: now,
             id: None,
             seq: 0,
@@ -185,8 +203,11 @@ impl Driver {
             attempts: 0,
             polls: 0,
             may_be_registered: false,
-            was_answered: false,
+            was_taken: false,
+            not_taken: None,
             trouble: None,
+            grant: None,
+            retry_after: None,
             renewed: now,
             unconfirmed: false,
             is_lost: false,
@@ -197,7 +218,7 @@ impl Driver {
             timers: Vec::new(),
         };
         self.claims.insert(key, entry);
-        self.on(key, Event::Start);
+        true
     }
 
     /// The wait is over before its time, or the claim is held by nobody: out of the queue, or released.
@@ -291,6 +312,7 @@ impl Driver {
                 self.lose(key, Lost::NotRenewed(trouble));
             }
             TimerId::MaxHold => self.lose(key, Lost::MaxHold),
+            TimerId::End if self.expired_unseen(key, Some("expired")) => self.ask_again(key),
             TimerId::End => {
                 self.lose(key, Lost::NotRenewed(None));
                 self.on(key, Event::Signal);

@@ -16,7 +16,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Call, Failure, Reply};
-use crate::machine::{Event, State, Timer};
+use crate::machine::{Event, State, Timer, is_refusal};
 use crate::settings::renew_period;
 use crate::wire::Renewals;
 
@@ -141,9 +141,14 @@ impl Driver {
         reply: &Reply,
         answers: &BTreeMap<String, crate::wire::Renewal>,
     ) {
+        let id = self.claims.get(&key).and_then(|entry| entry.id.as_ref());
+        let answer = id.and_then(|id| answers.get(id));
+        if answer.is_some_and(|answer| !answer.renewed && self.expired_unseen(key, answer.status.as_deref()))
+        {
+            return self.ask_again(key);
+        }
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        entry.was_answered = true;
-        let answer = entry.id.as_ref().and_then(|id| answers.get(id));
+        entry.retry_after = reply.retry_after;
         let status = match answer {
             Some(answer) if answer.renewed => {
                 let ttl = entry.ttl;
@@ -157,12 +162,12 @@ impl Driver {
                 ));
                 400
             }
-            None if (400..500).contains(&reply.status) => {
+            None if is_refusal(reply.status) => {
                 entry.verdict.get_or_insert(reply.refusal());
                 reply.status
             }
             None => {
-                entry.trouble = Some(format!("{} for a renewal", reply.status));
+                entry.set_trouble(Some(format!("the server answers {} to a renewal", reply.status)));
                 503
             }
         };

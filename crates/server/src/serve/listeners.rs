@@ -23,16 +23,13 @@ pub(super) struct Listeners {
 impl Listeners {
     /// Binds all addresses before it listens on the first: no client gets through to a service that does not start.
     pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
-        let named = |address: &SocketAddr, result: io::Result<_>| {
-            result.map_err(|why| io::Error::new(why.kind(), format!("can't listen on {address}: {why}")))
+        let named = |address: SocketAddr| {
+            move |why: io::Error| io::Error::new(why.kind(), format!("can't listen on {address}: {why}"))
         };
-        let bound = addresses.iter().map(|address| named(address, bind(*address)));
+        let bound = addresses.iter().map(|address| bind(*address).map_err(named(*address)));
         let bound = bound.collect::<io::Result<Vec<TcpSocket>>>()?;
-        let listening = bound.into_iter().zip(addresses).map(|(socket, address)| {
-            socket
-                .listen(BACKLOG)
-                .map_err(|why| io::Error::new(why.kind(), format!("can't listen on {address}: {why}")))
-        });
+        let listening = bound.into_iter().zip(addresses);
+        let listening = listening.map(|(socket, address)| socket.listen(BACKLOG).map_err(named(*address)));
         Ok(Self { all: listening.collect::<io::Result<_>>()?, turn: AtomicUsize::new(0) })
     }
 

@@ -1,6 +1,6 @@
-//! The listener: accepts connections, has them served, stops in order.
+//! The server: accepts connections, has them served, stops in order.
 //!
-//! In:    TCP connections. Out: each with a seat (`seats.rs`), on a thread (`near.rs`), to `connection.rs`.
+//! In:    TCP connections (`listeners.rs`). Out: each with a seat (`seats.rs`), on a thread (`near.rs`), to `connection.rs`.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 pub mod connection;
@@ -42,7 +42,7 @@ pub struct Server {
 
 impl Server {
     /// Binds the configured addresses: all of them, or none.
-    pub async fn bind(
+    pub fn bind(
         engine: Arc<Engine>,
         config: Config,
         guards: Arc<Guards>,

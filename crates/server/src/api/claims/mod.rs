@@ -27,7 +27,7 @@ use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::Refusal;
 use crate::access::rules::Verb;
-use crate::api::limits::no_room;
+use crate::api::refused::{limit, unexpected};
 use crate::app::App;
 use crate::app::receive::{collect_body, drain, expect_body, read_body};
 use crate::audit::Noted;
@@ -163,7 +163,7 @@ async fn post(
             Err(_) => engine_problem(&EngineError::Unknown),
         },
         Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
-        Ok(other) => unexpected(&other),
+        Ok(other) => unexpected(&other, "claims"),
         Err(error) => engine_problem(&error),
     }
 }
@@ -320,7 +320,7 @@ async fn make_change(
             Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
             rejection => rejected(&rejection, &base_url),
         },
-        Ok(other) => unexpected(&other),
+        Ok(other) => unexpected(&other, "claims"),
         Err(error) => engine_problem(&error),
     }
 }
@@ -349,7 +349,7 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: 
         Patch::Finish(Ending::Released) => {
             parse::bad("status", "a waiting claim holds nothing to release: use 'withdrawn' or 'aborted'")
         }
-        Patch::Finish(_) | Patch::RevokeWhenGone => unexpected(&Outcome::Done),
+        Patch::Finish(_) | Patch::RevokeWhenGone => unexpected(&Outcome::Done, "claims"),
     }
 }
 
@@ -418,21 +418,7 @@ fn rejected(rejection: &Rejection, base_url: &str) -> Response {
             let detail = format!("{rejection}: {}", format_args!("{base_url}/v1/claims/{id}/"));
             return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
         }
-        Rejection::QueueFull(_) => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
-        Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
-        Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
-        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => no_room(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
+        _ => limit(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
     };
     try_again(problem(status, kind, &rejection.to_string()))
-}
-
-/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
-fn unexpected(outcome: &Outcome) -> Response {
-    tracing::error!(%outcome, "the table gave an answer that the claims dialect can't render");
-    problem(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "bug",
-        "the answer can't be rendered; the change may have happened",
-    )
 }

@@ -83,8 +83,11 @@ fn decoded_segments(path: &str) -> Option<Vec<Result<Vec<u8>, String>>> {
     Some(path.strip_prefix("/v1/")?.split('/').map(decode).collect())
 }
 
+/// Decoded parts of a path.
+type Segments = [Vec<u8>];
+
 /// The segments of the namespace and of the name.
-fn divide(segments: &[Vec<u8>]) -> Result<(&[Vec<u8>], &[Vec<u8>]), PathMistake> {
+fn divide(segments: &Segments) -> Result<(&Segments, &Segments), PathMistake> {
     let bad = |why: &str| Err(PathMistake::Bad(why.into()));
     if segments.iter().any(|segment| matches!(segment.as_slice(), b"." | b"..")) {
         return bad(
