@@ -29,7 +29,7 @@ enum Command {
     Run(Box<commands::run::RunArgs>),
     /// Claim a resource, and leave the claim to its ttl
     Claim(commands::claim::ClaimArgs),
-    /// Release a claim
+    /// Release a claim, by its id or the resource that it holds
     Release(commands::release::ReleaseArgs),
     /// Start a claim's ttl anew
     Renew(commands::renew::RenewArgs),
@@ -39,7 +39,6 @@ enum Command {
     List(commands::list::ListArgs),
     /// Tell of every change on a resource
     Watch(commands::watch::WatchArgs),
-    /// Take a claim away from its holder
     Revoke(commands::revoke::RevokeArgs),
     Keychain(commands::keychain::KeychainArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
@@ -86,7 +85,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args).map(success),
         Command::Cluster(args) => commands::cluster::run(args).map(success),
         Command::Limits(args) => commands::limits::run(args).map(success),
-        Command::Backup(args) => commands::backup::backup(args).map(success),
+        Command::Backup(args) => commands::backup::backup(&args).map(success),
         Command::Restore(args) => commands::backup::restore(&args).map(success),
         Command::Access(command) => commands::access::run(command).map(success),
         Command::Dss(command) => commands::dss::run(command).map(success),
@@ -95,7 +94,8 @@ fn main() -> ExitCode {
         Command::Exec(args) => Ok(commands::exec::run(&args)),
     };
     result.unwrap_or_else(|error| {
-        report(&error);
+        // A server's words may be in it.
+        commands::complain(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }
@@ -110,13 +110,4 @@ fn refuse(error: &clap::Error) -> ExitCode {
         _ if is_run => ExitCode::from(commands::exit_code::OWN_FAILURE),
         code => ExitCode::from(code.to_le_bytes()[0]),
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where an error reaches the person who typed the command"
-)]
-fn report(error: &anyhow::Error) {
-    // A server's words may be in it.
-    eprintln!("leasehold: {}", commands::output::plain_lines(&format!("{error:#}")));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_lab::chaos::{Fault, Pace, Plan, run};
-use leasehold_lab::cluster::Cluster;
+use leasehold_lab::cluster::{Cluster, PATIENCE};
 use leasehold_lab::register::{Tally, play};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
@@ -31,8 +31,20 @@ fn whatever_fails_histories_of_all_dialects_are_linearizable_and_the_nodes_agree
         holders: 1,
         pace: Pace::Storm,
         // The disk of a follower, and then that of the leader.
-        first: vec![Fault::Isolate, Fault::FullDisk, Fault::KillLeader, Fault::Pause, Fault::FullDisk],
+        first: vec![
+            Fault::Isolate,
+            Fault::FullDisk,
+            Fault::KillLeader,
+            Fault::HalfOpen,
+            Fault::Reset,
+            Fault::Pause,
+            Fault::Refuse,
+            Fault::Mute,
+            Fault::FullDisk,
+        ],
         without: Vec::new(),
+        // A machine that is busy may take its time; `make chaos` is strict.
+        healed_within: 2 * PATIENCE,
         faketime: Some(faketime()),
         verbose: false,
     };

@@ -464,7 +464,7 @@ fn play(server: &Server, dialect: &dyn Scenario) -> Value {
     let mut list = server.get("/v1/claims/").json();
     for claim in list.as_array_mut().unwrap() {
         let claim = claim.as_object_mut().unwrap();
-        for name in ["url", "created", "active_duration", "waiting_duration", "expires"] {
+        for name in ["url", "created", "ttl", "active_duration", "waiting_duration", "expires"] {
             claim.remove(name).unwrap();
         }
         let history = claim["status_history"].as_array_mut().unwrap();

@@ -128,6 +128,12 @@ impl Claim {
         self.handle.shared.phase.subscribe()
     }
 
+    /// Why the last renewal failed, `None` once one gets through. Every failure is a change; `holds_until` says how long the
+    /// claim is safe without one.
+    pub fn troubles(&self) -> watch::Receiver<Option<String>> {
+        self.handle.shared.trouble.subscribe()
+    }
+
     /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
     pub async fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
         self.start_refresh(ttl)?.await.unwrap_or(Err(Error::Closed))

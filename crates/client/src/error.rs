@@ -12,7 +12,8 @@ pub enum Error {
     /// A setting makes no sense.
     #[error("{0}")]
     Invalid(String),
-    /// It was not the claim's turn in time. The claim has left the queue.
+    /// Not acquired: the server had queued the claim, and its time to wait is over. The claim leaves the queue. If no server
+    /// ever took the claim, the error is one of the next three instead.
     #[error("'{resource}' was not free within {}", seconds(*.waited))]
     Timeout {
         /// What was asked for.
@@ -20,10 +21,11 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
-    /// No server could be reached, or none answered.
+    /// No server could be reached, or none answered: whether anyone holds the resource is not known.
     #[error("no server answers: {0}")]
     Unreachable(String),
-    /// The server refused the request.
+    /// The server refused the request, which certainly did not happen: for good (4xx), or it could not serve for as long as it
+    /// was asked (503, 507).
     #[error("the server refuses ({status}): {detail}")]
     Refused {
         /// The HTTP status.

@@ -1,119 +1,84 @@
 //! HTTP to a service of several addresses, over one pool of connections.
 //!
 //! In:    requests. Out: responses, stamped with a moment before they were sent; or why there is none.
-//! Never: waits longer than it is told, reuses a connection that a response did not end cleanly, or calls a request
-//!        failed that may have arrived.
+//! Never: waits longer than it is told, or calls a request failed that may have arrived.
+//!
+//! Everything here that talks to a server does it through [`Http`]. `node.rs` has the connections of one address,
+//! `tls.rs` makes them secure.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
-use hyper::{Method, Response};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{HeaderMap, Request, Response};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
-use crate::address::Address;
+pub use crate::call::{Call, Failure, Reply};
 use crate::clock::BootInstant;
 use crate::error::Error;
+use crate::node::{Broken, Connection, Node};
 use crate::settings::Options;
+use crate::tls::Tls;
 use crate::wire;
 
-/// How long one connection may take to be made before the next address gets its chance.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Idle connections that are kept for each address.
-const IDLE_MAX: usize = 16;
 /// Short requests at a time; the others wait their turn here instead of each opening a connection.
 const IN_FLIGHT_MAX: usize = 32;
 /// Largest body that is read: a list of a thousand claims with large user data.
 const BODY_LEN_MAX: usize = 128 << 20;
 
-/// A whole response.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    /// A moment before the request was sent: what the server did, it did after it.
-    pub sent: BootInstant,
+/// A response whose body comes piece by piece: events, for example.
+pub struct Streamed {
+    /// The address that answered: host and port.
+    pub from: String,
     /// The HTTP status.
     pub status: u16,
-    /// The URL of a claim that was made.
-    pub location: Option<String>,
-    /// Where the next page is, as the `Link` header has it.
-    pub link: Option<String>,
-    /// How long the server asks to wait before the request is repeated.
-    pub retry_after: Option<Duration>,
-    /// The body.
-    pub body: Bytes,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: Incoming,
 }
 
-/// Why there is no response.
-#[derive(Debug, Clone)]
-pub enum Failure {
-    /// The request has certainly not been sent.
-    NotSent(String),
-    /// It may have arrived.
-    Lost(String),
-}
-
-impl Failure {
-    /// What happened, in words.
-    pub fn why(&self) -> &str {
-        match self {
-            Self::NotSent(why) | Self::Lost(why) => why,
+impl Streamed {
+    /// The whole body, as far as it is shorter than this: a refusal, for example.
+    pub async fn rest(mut self, len_max: usize, within: Duration) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Some(piece)) = self.next(within).await
+            && body.len() < len_max
+        {
+            body.extend_from_slice(&piece);
         }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NotSent(why) => Self::Unreachable(why),
-            Failure::Lost(why) => Self::Unknown(why),
-        }
-    }
-}
-
-/// A request.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Its method.
-    pub method: Method,
-    /// Path below the API version, with its query: `claims/?limit=1`.
-    pub path: String,
-    /// Further headers.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// JSON.
-    pub body: Bytes,
-}
-
-impl Call {
-    /// One without further headers.
-    pub fn new(method: Method, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method, path: path.into(), headers: Vec::new(), body: body.into() }
+        body
     }
 
-    /// With a header.
-    #[must_use]
-    pub fn header(mut self, name: &'static str, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.push((HeaderName::from_static(name), value));
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self, within: Duration) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let Ok(frame) = timeout(within, self.body.frame()).await else {
+                return Err(Failure::Lost("nothing more comes".into()));
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Some(Err(error)) => return Err(Failure::Lost(format!("the response broke off ({error})"))),
+            }
         }
-        self
     }
 }
 
 /// The service as seen from here.
 pub struct Http {
-    addresses: Vec<Address>,
+    nodes: Vec<Node>,
     /// The address that answered last.
     preferred: AtomicUsize,
-    idle: Vec<Mutex<VecDeque<SendRequest<Full<Bytes>>>>>,
     authorization: Option<HeaderValue>,
     prefix: String,
     short: Arc<Semaphore>,
@@ -130,9 +95,14 @@ impl Http {
             value.set_sensitive(true);
             Some(value)
         });
+        let is_https = addresses.iter().any(|address| address.is_https);
+        let tls = if is_https { Some(Arc::new(Tls::new(&options.tls)?)) } else { None };
+        let node = |address: crate::address::Address| {
+            let tls = tls.clone().filter(|_| address.is_https);
+            Node::new(address, tls)
+        };
         Ok(Self {
-            idle: addresses.iter().map(|_| Mutex::default()).collect(),
-            addresses,
+            nodes: addresses.into_iter().map(node).collect(),
             preferred: AtomicUsize::new(0),
             authorization,
             prefix: format!("/{}/", options.api_version),
@@ -148,85 +118,117 @@ impl Http {
         self.send_long(call, within).await
     }
 
-    /// Sends a request whose answer may take its time: no other waits for it.
+    /// Sends a request whose answer may take its time: no other waits for it. An address that can't help is left for
+    /// the next one, unless the request may have arrived there and must not be repeated.
     pub async fn send_long(&self, call: &Call, within: Duration) -> Result<Reply, Failure> {
-        let first = self.preferred.load(Ordering::Relaxed);
-        let mut last = Failure::NotSent("no address".into());
-        for turn in 0..self.addresses.len() {
-            let at = (first + turn) % self.addresses.len();
-            match self.send_to(at, call, within).await {
-                Ok(reply) => {
+        let until = Instant::now() + within;
+        let mut tried = Tried::default();
+        for at in self.turns() {
+            let began = BootInstant::now();
+            let result = self.send_to(&self.nodes[at], call, until).await;
+            match result {
+                Ok(reply) if settles(call, &reply) => {
                     // A node that can't serve now is left for the next one, the next time.
-                    let next = if reply.status >= 500 { at + 1 } else { at };
-                    self.preferred.store(next % self.addresses.len(), Ordering::Relaxed);
-                    return Ok(reply);
+                    self.prefer(if reply.status >= 500 { at + 1 } else { at });
+                    let is_repeated = reply.is_repeated || tried.first_sent.is_some();
+                    let sent = tried.first_sent.unwrap_or(reply.sent);
+                    return Ok(Reply { sent, is_repeated, ..reply });
                 }
-                Err(Failure::NotSent(why)) => last = Failure::NotSent(why),
-                Err(lost) => {
-                    // It may have arrived there: whoever asked decides whether to repeat it, elsewhere.
-                    self.preferred.store((at + 1) % self.addresses.len(), Ordering::Relaxed);
-                    return Err(lost);
-                }
+                result => tried.note(result, began),
+            }
+            self.prefer(at + 1);
+            if (call.once && tried.first_sent.is_some()) || Instant::now() >= until {
+                break;
             }
         }
-        Err(last)
+        tried.best()
     }
 
-    async fn send_to(&self, at: usize, call: &Call, within: Duration) -> Result<Reply, Failure> {
-        let address = &self.addresses[at];
-        let name = &address.authority;
-        if let Some(mut connection) = self.idle_connection(at) {
-            match self.exchange(at, &mut connection, call, within).await {
-                // The server has given up on the idle connection (408): the request has not been heard.
-                Ok(reply) if reply.status == 408 => {}
-                Ok(reply) => {
-                    self.keep(at, connection);
-                    return Ok(reply);
+    /// Sends a read and returns when its response begins. A refusal is a response, too, if no address has a better one.
+    pub async fn open(&self, call: &Call, within: Duration) -> Result<Streamed, Failure> {
+        let until = Instant::now() + within;
+        let mut tried = Tried::default();
+        let mut refusal = None;
+        for at in self.turns() {
+            let began = BootInstant::now();
+            match self.head(&self.nodes[at], call, until).await {
+                Ok((.., response)) => {
+                    let (head, body) = response.into_parts();
+                    let from = self.nodes[at].address.authority.clone();
+                    let response =
+                        Streamed { from, status: head.status.as_u16(), headers: head.headers, body };
+                    if !matches!(response.status, 401 | 404 | 500..) {
+                        self.prefer(at);
+                        return Ok(response);
+                    }
+                    refusal.get_or_insert(response);
                 }
-                // The server may close a connection that was idle just when it is used. Every request here can be
-                // repeated: a POST has its key, an update says what is to be.
-                Err(Broken::Closed(_)) => {}
-                Err(Broken::TooLate) => return Err(Failure::Lost(format!("{name} does not answer"))),
+                Err(failure) => tried.note(Err(failure), began),
             }
+            self.prefer(at + 1);
         }
-        let mut connection = self.connect(address, within).await.map_err(Failure::NotSent)?;
-        match self.exchange(at, &mut connection, call, within).await {
-            Ok(reply) => {
-                self.keep(at, connection);
-                Ok(reply)
-            }
-            Err(Broken::Closed(why)) => Err(Failure::Lost(format!("{name}: {why}"))),
-            Err(Broken::TooLate) => Err(Failure::Lost(format!("{name} does not answer"))),
-        }
+        refusal.ok_or_else(|| tried.failure())
     }
 
-    async fn connect(&self, address: &Address, within: Duration) -> Result<SendRequest<Full<Bytes>>, String> {
-        let name = &address.authority;
-        let connecting = TcpStream::connect((address.host.as_str(), address.port));
-        let stream = match tokio::time::timeout(within.min(CONNECT_TIMEOUT), connecting).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("{name}: {error}")),
-            Err(_) => return Err(format!("{name}: no connection within the time")),
+    /// Every address once, the one that answered last before the others.
+    fn turns(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, len) = (self.preferred.load(Ordering::Relaxed), self.nodes.len());
+        (0..len).map(move |turn| (first + turn) % len)
+    }
+
+    fn prefer(&self, at: usize) {
+        self.preferred.store(at % self.nodes.len(), Ordering::Relaxed);
+    }
+
+    async fn send_to(&self, node: &Node, call: &Call, until: Instant) -> Result<Reply, Failure> {
+        let (connection, sent, is_repeated, response) = self.head(node, call, until).await?;
+        let whole = timeout_at(until, read(response, node, sent)).await;
+        let reply = whole.unwrap_or_else(|_| Err("its answer does not end".into()));
+        let reply = reply.map_err(|why| Failure::Lost(node.named(&why)))?;
+        node.keep(connection);
+        if !call.raw && (200..300).contains(&reply.status) && !is_json(&reply.body) {
+            let what = format!("what it answers ({}) is not from a lock server", reply.status);
+            return Err(Failure::Lost(node.named(&what)));
+        }
+        Ok(Reply { is_repeated, ..reply })
+    }
+
+    /// Sends a request and waits for the head of its response; also when it was sent for the first time.
+    async fn head(&self, node: &Node, call: &Call, until: Instant) -> Result<Answered, Failure> {
+        let request = self.request(node, call).map_err(|why| Failure::NotSent(node.named(&why)))?;
+        let mut first_sent = None;
+        if let Some(mut connection) = node.idle_connection().filter(|_| !call.once) {
+            let sent = *first_sent.insert(BootInstant::now());
+            match timeout_at(until, node.ask(&mut connection, request.clone())).await {
+                Ok(Ok(response)) if response.status() != 408 => {
+                    return Ok((connection, sent, false, response));
+                }
+                // The server may close a connection that was idle, or give up on it (408), just when it is used. This request
+                // can be repeated.
+                Ok(Ok(_) | Err(Broken::Closed(_))) => {}
+                Ok(Err(Broken::Silent)) | Err(_) => return Err(Failure::Lost(node.named(NO_ANSWER))),
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let mut connection = match (node.connect(left).await, first_sent) {
+            (Ok(connection), _) => connection,
+            (Err(why), None) => return Err(Failure::NotSent(why)),
+            (Err(why), Some(_)) => return Err(Failure::Lost(why)),
         };
-        stream.set_nodelay(true).ok();
-        let made = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
-        let (sender, connection) = made.map_err(|error| format!("{name}: {error}"))?;
-        // Ends with the connection; its errors reach whoever waits for a response.
-        tokio::spawn(connection);
-        Ok(sender)
+        let sent = first_sent.unwrap_or_else(BootInstant::now);
+        match timeout_at(until, node.ask(&mut connection, request)).await {
+            Ok(Ok(response)) => Ok((connection, sent, first_sent.is_some(), response)),
+            Ok(Err(Broken::Closed(why))) => Err(Failure::Lost(node.named(&why))),
+            Ok(Err(Broken::Silent)) | Err(_) => Err(Failure::Lost(node.named(NO_ANSWER))),
+        }
     }
 
-    async fn exchange(
-        &self,
-        at: usize,
-        connection: &mut SendRequest<Full<Bytes>>,
-        call: &Call,
-        within: Duration,
-    ) -> Result<Reply, Broken> {
-        let mut builder = hyper::Request::builder()
+    fn request(&self, node: &Node, call: &Call) -> Result<Request<Full<Bytes>>, String> {
+        let prefix = if call.path.starts_with('/') { "" } else { &self.prefix };
+        let mut builder = Request::builder()
             .method(call.method.clone())
-            .uri(format!("{}{}", self.prefix, call.path))
-            .header(HOST, self.addresses[at].authority.as_str())
+            .uri(format!("{prefix}{}", call.path))
+            .header(HOST, node.address.authority.as_str())
             .header(CONTENT_TYPE, "application/json");
         for (name, value) in &call.headers {
             builder = builder.header(name, value);
@@ -234,86 +236,93 @@ impl Http {
         if let Some(authorization) = &self.authorization {
             builder = builder.header(AUTHORIZATION, authorization);
         }
-        let request =
-            builder.body(Full::new(call.body.clone())).map_err(|error| Broken::Closed(error.to_string()))?;
-        let sent = BootInstant::now();
-        let whole = async {
-            let response =
-                connection.send_request(request).await.map_err(|error| Broken::Closed(closed(&error)))?;
-            read(response, sent).await
+        builder.body(Full::new(call.body.clone())).map_err(|error| error.to_string())
+    }
+}
+
+const NO_ANSWER: &str = "it does not answer";
+
+/// A connection, when the request was first sent, whether that was in vain, and the head of the response.
+type Answered = (Connection, BootInstant, bool, Response<Incoming>);
+
+/// What the addresses said that could not help.
+#[derive(Default)]
+struct Tried {
+    /// When the request was first sent, if it may have arrived.
+    first_sent: Option<BootInstant>,
+    /// What says most about it, and how much.
+    best: Option<(u8, Result<Reply, Failure>)>,
+    troubles: Vec<String>,
+}
+
+impl Tried {
+    fn note(&mut self, result: Result<Reply, Failure>, began: BootInstant) {
+        let weight = match &result {
+            Err(Failure::NotSent(_)) => 0,
+            Err(Failure::Lost(_)) => UNKNOWN,
+            Ok(reply) if reply.status >= 500 && !reply.is_certainly_undone() => UNKNOWN,
+            Ok(reply) if wire::is_problem_of_ours(&reply.body) => 2,
+            Ok(_) => 1,
         };
-        match tokio::time::timeout(within, whole).await {
-            Ok(result) => result,
-            Err(_) => Err(Broken::TooLate),
+        if weight == UNKNOWN {
+            self.first_sent.get_or_insert(began);
+        }
+        self.troubles.push(match &result {
+            Ok(reply) => format!("{}: {} {}", reply.from, reply.status, wire::detail(&reply.body)),
+            Err(failure) => failure.why().into(),
+        });
+        if self.best.as_ref().is_none_or(|(best, _)| weight > *best) {
+            self.best = Some((weight, result));
         }
     }
 
-    fn idle_connection(&self, at: usize) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = lock(&self.idle[at]);
-        while let Some(connection) = idle.pop_back() {
-            if connection.is_ready() {
-                return Some(connection);
-            }
+    /// The answer that says most; or what became of the request at all addresses.
+    fn best(mut self) -> Result<Reply, Failure> {
+        match self.best.take() {
+            Some((_, Ok(reply))) => Ok(reply),
+            _ => Err(self.failure()),
         }
-        None
     }
 
-    fn keep(&self, at: usize, connection: SendRequest<Full<Bytes>>) {
-        let mut idle = lock(&self.idle[at]);
-        if idle.len() < IDLE_MAX && !connection.is_closed() {
-            idle.push_back(connection);
-        }
+    fn failure(self) -> Failure {
+        let why = self.troubles.join("; ");
+        if self.first_sent.is_some() { Failure::Lost(why) } else { Failure::NotSent(why) }
     }
 }
 
-enum Broken {
-    Closed(String),
-    TooLate,
+/// How much it says that the request may have happened: nothing may hide that.
+const UNKNOWN: u8 = 3;
+
+/// Whether an answer is the last word, so that no other address is asked.
+fn settles(call: &Call, reply: &Reply) -> bool {
+    match reply.status {
+        // This node may not know the key yet, or it is somebody else's server.
+        401 => false,
+        404 => wire::is_problem_of_ours(&reply.body),
+        507 => true,
+        500.. => call.once && !reply.is_certainly_undone(),
+        _ => true,
+    }
 }
 
-fn closed(error: &hyper::Error) -> String {
-    let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
-    format!("the connection broke ({error}{cause})")
+/// As far as the first letter shows.
+fn is_json(body: &[u8]) -> bool {
+    body.trim_ascii_start().first().is_none_or(|first| b"{[".contains(first))
 }
 
-async fn read(response: Response<Incoming>, sent: BootInstant) -> Result<Reply, Broken> {
+async fn read(response: Response<Incoming>, node: &Node, sent: BootInstant) -> Result<Reply, String> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, BODY_LEN_MAX).collect().await;
-    let body = body.map_err(|error| Broken::Closed(format!("the response broke off ({error})")))?;
+    let body = body.map_err(|error| format!("the response broke off ({error})"))?;
     let text = |name: &str| Some(head.headers.get(name)?.to_str().ok()?.to_string());
-    let (location, link) = (text("location"), text("link"));
-    let retry_after = text("retry-after").and_then(|seconds| seconds.trim().parse().ok());
-    let retry_after = retry_after.map(Duration::from_secs);
-    Ok(Reply { sent, status: head.status.as_u16(), location, link, retry_after, body: body.to_bytes() })
-}
-
-/// Nothing that holds one of these locks can panic; if it did, the connections are still whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Reply {
-    /// An error unless it is a success.
-    pub fn ok(self) -> Result<Self, Error> {
-        if (200..300).contains(&self.status) {
-            return Ok(self);
-        }
-        Err(self.refusal())
-    }
-
-    /// Whether what was asked certainly did not happen, though it was not refused for good.
-    pub(crate) fn is_certainly_undone(&self) -> bool {
-        wire::is_certainly_undone(self.status, &self.body)
-    }
-
-    /// The refusal that it is.
-    pub fn refusal(&self) -> Error {
-        match (self.status, wire::status_in(&self.body)) {
-            (400, Some(status)) => Error::Ended(status),
-            (status, _) if status >= 500 && !self.is_certainly_undone() => {
-                Error::Unknown(format!("{status}: {}", wire::detail(&self.body)))
-            }
-            (status, _) => Error::Refused { status, detail: wire::detail(&self.body) },
-        }
-    }
+    Ok(Reply {
+        sent,
+        is_repeated: false,
+        from: node.address.authority.clone(),
+        status: head.status.as_u16(),
+        location: text("location"),
+        link: text("link"),
+        retry_after: text("retry-after").and_then(|after| after.trim().parse().ok()).map(Duration::from_secs),
+        body: body.to_bytes(),
+    })
 }

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 use crate::address::Address;
 use crate::error::Error;
 use crate::machine::{Request, Row};
+use crate::tls::TlsFiles;
 
 /// Where a server listens unless told otherwise.
 pub const URL_DEFAULT: &str = "http://127.0.0.1:4080";
@@ -142,10 +143,12 @@ impl Worker {
 /// Settings of a manager.
 #[derive(Clone)]
 pub struct Options {
-    /// The servers, tried in turn: `http://host:port`, `host:port`.
+    /// The servers, tried in turn: `https://host:port`, `http://host:port`, `host:port`.
     pub urls: Vec<String>,
     /// The access key, sent as a bearer token.
     pub key: Option<String>,
+    /// Certificates for `https`.
+    pub tls: TlsFiles,
     /// How long claims stay active without renewal, unless they say otherwise.
     pub ttl: Duration,
     /// How long claims wait for their turn, unless they say otherwise. `None`: for ever.
@@ -169,6 +172,7 @@ impl Default for Options {
         Self {
             urls: vec![URL_DEFAULT.into()],
             key: None,
+            tls: TlsFiles::default(),
             ttl: TTL_DEFAULT,
             timeout: None,
             api_version: "v1".into(),
@@ -194,7 +198,8 @@ impl Options {
         Self { urls: split_urls(url), ..Self::default() }
     }
 
-    /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY` and `LEASEHOLD_KEY_FILE`.
+    /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY`, `LEASEHOLD_KEY_FILE`,
+    /// `LEASEHOLD_CACERT`, `LEASEHOLD_CLIENT_CERT` and `LEASEHOLD_CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
         let text = |name: &str| match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Some(value)),
@@ -210,7 +215,21 @@ impl Options {
             (None, Some(path)) => Some(read_key(&path)?),
             (None, None) => None,
         };
+        options.tls = TlsFiles {
+            ca: text("LEASEHOLD_CACERT")?.map(Into::into),
+            client_certificate: text("LEASEHOLD_CLIENT_CERT")?.map(Into::into),
+            client_key: text("LEASEHOLD_CLIENT_KEY")?.map(Into::into),
+        };
         Ok(options)
+    }
+
+    /// The first address at which everybody on the way could read what is sent: plain HTTP to another machine. Programs
+    /// with an access key should warn their users.
+    pub fn readable_on_the_way(&self) -> Option<&str> {
+        let is_readable = |url: &&String| {
+            Address::parse(url).is_ok_and(|address| !address.is_https && !address.is_this_machine())
+        };
+        self.urls.iter().find(is_readable).map(String::as_str)
     }
 
     pub(crate) fn check(&self) -> Result<Vec<Address>, Error> {
@@ -361,7 +380,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         let bad = |options: Options| options.check().unwrap_err().to_string();
         assert!(bad(Options::url("")).contains("no server address"));
-        assert!(bad(Options::url("https://h")).contains("https"));
+        assert!(bad(Options::url("ftp://h")).contains("https"));
         assert!(bad(Options { key: Some("a b".into()), ..Options::default() }).contains("access key"));
         assert!(bad(Options { api_version: "v1/x".into(), ..Options::default() }).contains("API version"));
         assert_eq!(Options::url("a:1, b:2,").check().unwrap().len(), 2);

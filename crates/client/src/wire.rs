@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A claim as a server shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClaimInfo {
     /// Its URL; it ends with its id.
     pub url: String,
@@ -49,6 +49,9 @@ pub struct ClaimInfo {
     /// When it expires unless renewed.
     #[serde(default)]
     pub expires: Option<String>,
+    /// Why it was ended, if somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Who holds the resource: only in the answer "not your turn".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<ClaimInfo>>,
@@ -117,10 +120,17 @@ pub fn detail(body: &[u8]) -> String {
 /// Whether the server itself says that what was asked certainly did not happen. A 503 of a proxy says nothing: some send it
 /// after the request has reached the server.
 pub(crate) fn is_certainly_undone(status: u16, body: &[u8]) -> bool {
-    let problem = serde_json::from_slice::<Value>(body).ok();
-    let kind = problem.as_ref().and_then(|problem| problem.get("type")?.as_str());
-    let kind = kind.and_then(|kind| kind.strip_prefix("urn:leasehold:problem:"));
-    matches!(status, 503 | 507) && kind.is_some_and(|kind| kind != "outcome-unknown")
+    matches!(status, 503 | 507) && problem_of_ours(body).is_some_and(|kind| kind != "outcome-unknown")
+}
+
+/// Whether a Leasehold server refuses, and not a proxy or another server.
+pub(crate) fn is_problem_of_ours(body: &[u8]) -> bool {
+    problem_of_ours(body).is_some()
+}
+
+fn problem_of_ours(body: &[u8]) -> Option<String> {
+    let problem = serde_json::from_slice::<Value>(body).ok()?;
+    problem.get("type")?.as_str()?.strip_prefix("urn:leasehold:problem:").map(String::from)
 }
 
 /// The statuses that nothing follows.

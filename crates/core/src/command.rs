@@ -113,6 +113,14 @@ pub enum Command {
         /// How long the request stands open.
         wait_us: u64,
     },
+    /// Tell the holder to let go: the claim can't be renewed any more, and its resource goes to the next when the holder has let go
+    /// or its ttl is over. Ends a claim that waits. Needs table version 2.
+    RevokeWhenGone {
+        /// The claim.
+        id: ClaimId,
+        /// Why, in the words of whoever asked; kept with the claim.
+        reason: Option<Arc<str>>,
+    },
 }
 
 impl Command {
@@ -127,7 +135,11 @@ impl Command {
     pub fn table_version(&self) -> u32 {
         match self {
             Self::Upgrade { version } => (*version).max(2),
-            Self::ConfigureBudgets(_) | Self::SetBudget { .. } | Self::Refuse | Self::Await { .. } => 2,
+            Self::ConfigureBudgets(_)
+            | Self::SetBudget { .. }
+            | Self::Refuse
+            | Self::Await { .. }
+            | Self::RevokeWhenGone { .. } => 2,
             _ => FIRST_TABLE_VERSION,
         }
     }
@@ -309,6 +321,7 @@ impl fmt::Display for Command {
             Self::SetBudget { scope, .. } => write!(f, "set the budget of {scope}"),
             Self::Refuse => f.write_str("refuse"),
             Self::Await { id, .. } => write!(f, "await {id}"),
+            Self::RevokeWhenGone { id, .. } => write!(f, "revoke {id} when its holder is gone"),
         }
     }
 }

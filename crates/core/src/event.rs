@@ -25,7 +25,7 @@ pub struct Event {
     pub owner: Arc<str>,
     /// The claim's fencing token; 0 before its grant.
     pub token: u64,
-    /// Why it ended, in the words of whoever ended it.
+    /// Why it ended, or is to end, in the words of whoever ended it.
     pub reason: Option<Arc<str>>,
 }
 
@@ -48,6 +48,8 @@ pub enum EventKind {
         /// How long it was active.
         held_us: u64,
     },
+    /// It holds its resource, and is to let go.
+    Revoking,
 }
 
 impl fmt::Display for Event {
@@ -57,6 +59,7 @@ impl fmt::Display for Event {
             EventKind::Queued => write!(f, "queued {claim} on {resource}"),
             EventKind::Activated { .. } => write!(f, "active {claim} on {resource} token={token}"),
             EventKind::Renewed => write!(f, "renewed {claim} on {resource} token={token}"),
+            EventKind::Revoking => write!(f, "revoking {claim} on {resource} token={token}"),
             EventKind::Ended { status, .. } if *token == 0 => write!(f, "{status} {claim} on {resource}"),
             EventKind::Ended { status, .. } => write!(f, "{status} {claim} on {resource} token={token}"),
         }

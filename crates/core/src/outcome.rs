@@ -20,6 +20,8 @@ pub struct View {
     pub claim: Claim,
     /// Its place in the queue, 1 = next; `None` unless it waits.
     pub position: Option<u64>,
+    /// How many claims wait behind it; 0 unless it is active.
+    pub waiters: u64,
     /// The instant.
     pub now_us: u64,
 }
@@ -58,8 +60,10 @@ pub enum Outcome {
     },
     /// The clock moved, or the settings changed.
     Done,
-    /// The table said no; nothing changed.
+    /// The table said no: what was asked for did not happen.
     Rejected(Rejection),
+    /// The claim is active, and its holder is told to let go.
+    Revoking(Box<View>),
 }
 
 /// Why the table said no. The numbers are stable: clients may rely on them.
@@ -103,6 +107,8 @@ pub enum Rejection {
     OverridesFull(u64),
     /// 19: the leader has no memory for a larger table.
     NoMemory,
+    /// 20: the claim is to let go, and can't be renewed or picked up any more.
+    Revoking(Box<View>),
 }
 
 impl Rejection {
@@ -128,6 +134,7 @@ impl Rejection {
             Self::TooEarly(_) => 17,
             Self::OverridesFull(_) => 18,
             Self::NoMemory => 19,
+            Self::Revoking(_) => 20,
         }
     }
 }
@@ -161,6 +168,7 @@ impl fmt::Display for Outcome {
             Self::Revoked { count, more: true } => write!(f, "revoked {count}, more to come"),
             Self::Done => f.write_str("done"),
             Self::Rejected(rejection) => write!(f, "rejected: {rejection}"),
+            Self::Revoking(view) => write!(f, "revoking {view}"),
         }
     }
 }
@@ -204,6 +212,7 @@ impl fmt::Display for Rejection {
             Self::NoMemory => {
                 f.write_str("the leader's memory is full: only what makes the table no larger is taken")
             }
+            Self::Revoking(_) => f.write_str("the claim is being revoked"),
         }
     }
 }

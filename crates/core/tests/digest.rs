@@ -155,7 +155,10 @@ fn every_difference_shows_in_the_digest() {
     logs.extend([
         (5, 5, vec![upgrade.clone(), first.clone(), second.clone()]),
         (5, 5, vec![upgrade.clone(), first.clone(), second.clone(), asks(0)]),
-        (5, 5, vec![upgrade, first, second, asks(1)]),
+        (5, 5, vec![upgrade.clone(), first.clone(), second, asks(1)]),
+        (5, 5, vec![upgrade.clone(), first.clone()]),
+        (5, 5, vec![upgrade.clone(), first.clone(), Command::RevokeWhenGone { id, reason: None }]),
+        (5, 5, vec![upgrade, first, Command::RevokeWhenGone { id, reason: Some("why".into()) }]),
     ]);
     let digest = |(now_us, wall_us, commands): (u64, u64, Vec<Command>)| {
         let mut table = Table::default();
@@ -373,6 +376,8 @@ fn story_of_version_2() -> Table {
         Command::Activate { id: id(300) },
         Command::Await { id: id(301), wait_us: 60_000_000 },
         Command::Activate { id: id(6) },
+        Command::RevokeWhenGone { id: id(3), reason: Some("the disk is full".into()) },
+        Command::RevokeWhenGone { id: id(4), reason: None },
     ];
     table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
     table.check(false).unwrap();

@@ -133,7 +133,8 @@ fn shown(outcome: &Outcome) -> Vec<&View> {
         | Outcome::Existing(view)
         | Outcome::Active(view)
         | Outcome::Renewed(view)
-        | Outcome::Finished(view) => vec![view],
+        | Outcome::Finished(view)
+        | Outcome::Revoking(view) => vec![view],
         Outcome::LockedAll(views) => views.iter().collect(),
         Outcome::LockedNone { rejection, .. } | Outcome::Rejected(rejection) => match rejection {
             Rejection::Busy(view)
@@ -141,6 +142,7 @@ fn shown(outcome: &Outcome) -> Vec<&View> {
             | Rejection::NotHeld(_, Some(view))
             | Rejection::Final(view)
             | Rejection::NotOwner(view)
+            | Rejection::Revoking(view)
             | Rejection::VersionMismatch(view) => vec![view],
             _ => Vec::new(),
         },

@@ -2,12 +2,12 @@
 //!
 //! In:    connections of the other nodes; each says its number in its first bytes. Out: the same bytes, later or never.
 //! Never: breaks a connection to cut a link: bytes just stop, as they do on a network that is down. Connections break
-//!        only where a node is told to refuse its callers ([`Network::refuse`]).
+//!        only where they are told to ([`Network::refuse`], [`Network::break_all`]).
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Where the caller's number stands in its first frame: length, magic, two versions, two formats.
 const NODE_AT: usize = 4 + 8 + 2 + 2;
 
+/// How long a half-open connection lasts.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+
 /// What happens to bytes on their way from one node to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passage {
@@ -23,6 +26,20 @@ pub struct Passage {
     pub cut: bool,
     /// How much later they arrive.
     pub delay: Duration,
+}
+
+/// How connections to a node end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Break {
+    /// Both ends are told at once: FIN.
+    Close = 1,
+    /// Both ends are told at once that nothing of it counts: RST.
+    Reset = 2,
+    /// The called end is told. Its caller hears nothing any more, and may send for ever.
+    HalfOpenCaller = 3,
+    /// The other way round.
+    HalfOpenCalled = 4,
 }
 
 /// What happens to all links.
@@ -34,6 +51,8 @@ struct Links {
     muted: HashSet<(u64, u64)>,
     /// Nodes whose peer port refuses connections.
     refusing: HashSet<u64>,
+    /// By node: how its connections were last broken, and the how manieth time it was.
+    broken: HashMap<u64, (u64, Break)>,
     /// How often each node was called.
     calls: HashMap<u64, u64>,
     /// Whether a connection with bytes on their way when its link was cut stays silent after the link has healed. TCP
@@ -42,6 +61,17 @@ struct Links {
 }
 
 impl Links {
+    /// How many times connections to this node were broken.
+    fn breaks(&self, node: u64) -> u64 {
+        self.broken.get(&node).map_or(0, |(times, _)| *times)
+    }
+
+    /// How a connection ends now that was made after so many breaks, if it does.
+    fn end_of(&self, node: u64, breaks: u64) -> Option<Break> {
+        let refused = self.refusing.contains(&node).then_some(Break::Close);
+        refused.or_else(|| self.broken.get(&node).filter(|(times, _)| *times > breaks).map(|(_, how)| *how))
+    }
+
     fn is_cut(&self, way: Way) -> bool {
         let cut = self.passages.get(&(way.from, way.to)).is_some_and(|passage| passage.cut);
         cut || (way.to == way.caller && self.muted.contains(&(way.from, way.to)))
@@ -91,6 +121,14 @@ impl Network {
     /// It takes connections again.
     pub fn accept(&self, node: u64) {
         self.change(|links| links.refusing.remove(&node));
+    }
+
+    /// All connections to this node that are open now end. New ones can be made at once.
+    pub fn break_all(&self, node: u64, how: Break) {
+        self.change(|links| {
+            let times = links.breaks(node) + 1;
+            links.broken.insert(node, (times, how))
+        });
     }
 
     /// From now on a connection with bytes on their way when its link was cut stays silent for ever.
@@ -175,45 +213,71 @@ fn serve(network: &Network, node: u64, target: SocketAddr, mut caller: TcpStream
     called.write_all(&first).ok()?;
     let (caller_in, called_out) = (caller.try_clone().ok()?, called.try_clone().ok()?);
     let breaker = Breaker::watch(network, node, [caller.try_clone().ok()?, called.try_clone().ok()?]);
-    let outward = network.clone();
-    let outward = thread::spawn(move || carry(&outward, there, caller_in, called_out));
-    carry(network, back, called, caller);
+    let (outward, end) = (network.clone(), breaker.end.clone());
+    let outward = thread::spawn(move || carry(&outward, there, caller_in, called_out, &end));
+    carry(network, back, called, caller, &breaker.end);
     breaker.over.store(true, Ordering::Release);
     outward.join().ok()
 }
 
-/// Reads and forgets until the other end is gone.
+/// Reads and forgets until the other end is gone, or has said nothing for so long that TCP's keep-alive would have given up.
 fn swallow(mut input: TcpStream) {
+    input.set_read_timeout(Some(SILENT_MAX)).ok();
     let mut buffer = vec![0; 64 << 10];
     while input.read(&mut buffer).is_ok_and(|len| len > 0) {}
 }
 
-/// Breaks a connection when its node begins to refuse.
+/// Ends a connection when that is asked for.
 struct Breaker {
     over: Arc<AtomicBool>,
+    /// How it ended ([`Break`]); 0 while it goes on.
+    end: Arc<AtomicU8>,
 }
 
 impl Breaker {
+    /// The ends are the caller's and the called node's.
     fn watch(network: &Network, node: u64, ends: [TcpStream; 2]) -> Self {
-        let over: Arc<AtomicBool> = Arc::default();
-        let (network, ended) = (network.clone(), over.clone());
+        let (over, end): (Arc<AtomicBool>, Arc<AtomicU8>) = Default::default();
+        let (network, ended, how) = (network.clone(), over.clone(), end.clone());
+        let breaks = locked(&network.shared.0).breaks(node);
         thread::spawn(move || {
             let mut links = locked(&network.shared.0);
             while !ended.load(Ordering::Acquire) {
-                if links.refusing.contains(&node) {
-                    ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
-                    return;
+                if let Some(end) = links.end_of(node, breaks) {
+                    drop(links);
+                    how.store(end as u8, Ordering::Release);
+                    return finish(end, ends);
                 }
                 let woken = network.shared.1.wait_timeout(links, Duration::from_millis(200));
                 links = woken.unwrap_or_else(PoisonError::into_inner).0;
             }
         });
-        Self { over }
+        Self { over, end }
+    }
+}
+
+/// Ends a connection in one of the ways in which connections end.
+fn finish(end: Break, [caller, called]: [TcpStream; 2]) {
+    match end {
+        Break::Close => [caller, called].iter().for_each(|end| drop(end.shutdown(Shutdown::Both))),
+        Break::Reset => [caller, called].iter().for_each(|end| {
+            // The last handle that is dropped resets the connection. Those who read it let go of theirs.
+            socket2::SockRef::from(end).set_linger(Some(Duration::ZERO)).ok();
+            end.shutdown(Shutdown::Read).ok();
+        }),
+        Break::HalfOpenCaller => {
+            called.shutdown(Shutdown::Both).ok();
+            swallow(caller);
+        }
+        Break::HalfOpenCalled => {
+            caller.shutdown(Shutdown::Both).ok();
+            swallow(called);
+        }
     }
 }
 
 /// Bytes of one direction. They are read as they come and written when they are due.
-fn carry(network: &Network, way: Way, mut input: TcpStream, mut output: TcpStream) {
+fn carry(network: &Network, way: Way, mut input: TcpStream, mut output: TcpStream, end: &AtomicU8) {
     let (chunks, due): (_, Receiver<(Instant, Vec<u8>)>) = sync_channel(1024);
     let writer_network = network.clone();
     let mut closing = output.try_clone().ok();
@@ -241,6 +305,10 @@ fn carry(network: &Network, way: Way, mut input: TcpStream, mut output: TcpStrea
     }
     drop(chunks);
     writer.join().ok();
+    // Where it was broken on purpose, an end must not hear of it, or not in this way.
+    if end.load(Ordering::Acquire) > Break::Close as u8 {
+        return;
+    }
     if let Some(output) = closing.take() {
         output.shutdown(Shutdown::Both).ok();
     }

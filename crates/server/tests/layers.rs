@@ -34,8 +34,8 @@ const STRANGERS: &[(&str, &str, &str)] = &[
 const CRATES: &[&str] = &["core", "engine", "server", "cli"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(dir).expect("a folder of sources") {
+        let path = entry.expect("a folder of sources").path();
         match path.is_dir() {
             true => sources(&path, found),
             false if path.extension().is_some_and(|ending| ending == "rs") => found.push(path),
@@ -84,6 +84,22 @@ fn every_module_uses_only_those_below_it() {
         }
     }
     assert!(mistakes.is_empty(), "\n{}", mistakes.join("\n"));
+}
+
+#[test]
+fn our_http_1_knows_nothing_of_this_service() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/http1"), &mut files);
+    assert!(files.len() >= 4, "the source was not found: {files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let mistake = text.lines().find(|line| line.contains("crate::") || line.contains("leasehold"));
+        assert_eq!(mistake, None, "{}", file.display());
+        // What its folder is in is the rest of the service, too.
+        let supers = if file.ends_with("mod.rs") { "super::" } else { "super::super::" };
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        assert!(!code.contains(supers), "{} looks above its folder", file.display());
+    }
 }
 
 #[test]

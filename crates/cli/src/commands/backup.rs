@@ -3,21 +3,22 @@
 //! In:    a running node's URL, or a file. Out: a file, or a data directory that a node can start with.
 //! Never: leaves a file under its name that is not whole or that others can read, and never writes into a directory that holds data.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
-use hyper::Method;
+use anyhow::{Context, anyhow, ensure};
 use leasehold_engine::{recovery, snapshot_file};
 
-use super::cluster::{Api, ApiArgs};
+use super::admin::{Admin, AdminArgs};
+use super::connect::block_on;
 
 /// Save the table of a running service as one file.
 #[derive(clap::Args)]
 pub(crate) struct BackupArgs {
     #[command(flatten)]
-    api: ApiArgs,
+    admin: AdminArgs,
     /// Where to write it
     file: PathBuf,
 }
@@ -41,33 +42,45 @@ pub(crate) struct RestoreArgs {
     keep_claims: bool,
 }
 
-pub(crate) fn backup(args: BackupArgs) -> anyhow::Result<()> {
-    let api = Api::new(args.api);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let bytes = runtime.block_on(api.ask(Method::GET, "/v1/backup", None))?;
+pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let partial = args.file.with_extension("partial");
-    write_private(&partial, &bytes).with_context(|| partial.display().to_string())?;
     // What can't be restored is no backup.
-    let checked = snapshot_file::load(&partial);
+    let checked = fetch(args, &partial)
+        .and_then(|len| Ok((len, snapshot_file::load(&partial).context("the backup did not arrive whole")?)));
     if checked.is_err() {
         std::fs::remove_file(&partial).ok();
     }
-    let (_, _, table) = checked.context("the backup did not arrive whole")?;
+    let (len, (_, _, table)) = checked?;
     std::fs::rename(&partial, &args.file).with_context(|| args.file.display().to_string())?;
-    say(&format!("{}: {} bytes, {} claims held or waiting", args.file.display(), bytes.len(), table.live()));
+    say(&format!("{}: {len} bytes, {} claims held or waiting", args.file.display(), table.live()));
     Ok(())
 }
 
-/// Writes a file for its owner's eyes alone: a backup has everybody's claims and data.
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes the backup to a file, piece by piece, and returns its length.
+fn fetch(args: &BackupArgs, partial: &Path) -> anyhow::Result<usize> {
+    let api = Admin::new(&args.admin)?;
+    let (mut file, mut len) = (None, 0);
+    let named = |error: io::Error| anyhow!("{}: {error}", partial.display());
+    block_on(api.read("/v1/backup", |piece| {
+        // Only when the server has something to give.
+        if file.is_none() {
+            file = Some(create_private(partial).map_err(named)?);
+        }
+        len += piece.len();
+        file.as_mut().map_or(Ok(()), |file| file.write_all(piece)).map_err(named)
+    }))?;
+    file.context("the server sent no backup")?.sync_all().map_err(named)?;
+    Ok(len)
+}
+
+/// Makes a file for its owner's eyes alone: a backup has everybody's claims and data.
+fn create_private(path: &Path) -> io::Result<File> {
     // Whatever lies there from before may be open to others.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {

@@ -1,22 +1,28 @@
 //! `leasehold claim`: claims a resource and leaves the claim to its ttl.
 //!
-//! In:    a resource. Out: the claim; exit code 75 if it was not its turn in time.
-//! Never: renews; `leasehold run` does.
+//! In:    a resource. Out: the claim; exit code 75 if the server says that it is held, or it was not its turn in time.
+//! Never: renews; `leasehold run` does. Waits longer than it is told, whatever the server does.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use leasehold_client::Api;
 use leasehold_client::wire::ClaimInfo;
+use leasehold_client::{Api, Error, fresh_key};
 use serde_json::{Value, json};
 
 use super::connect::{ConnectArgs, block_on};
 use super::output;
 use super::seconds::Seconds;
 
-/// Longest wait of one request; a longer one asks again.
-const WAIT_STEP: Duration = Duration::from_secs(60);
+/// Longest wait of one request; a longer one asks again. A server that falls silent is noticed after that, and three seconds.
+const WAIT_STEP: Duration = Duration::from_secs(5);
+/// How long a claim may take to be made if it must not wait.
+const NOW_WITHIN: Duration = Duration::from_secs(5);
+/// How long the server may take to hear that a claim is given up.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
 pub(crate) struct ClaimArgs {
@@ -47,6 +53,13 @@ pub(crate) struct ClaimArgs {
     connect: ConnectArgs,
 }
 
+/// How it went.
+enum Turn {
+    Held(ClaimInfo),
+    /// It is not its turn, and the time is over.
+    Over,
+}
+
 pub(crate) fn run(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
     block_on(claim(args))
 }
@@ -57,57 +70,121 @@ async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
     if let Some(data) = &args.data {
         body["user_data"] = serde_json::from_str::<Value>(data).context("--data is not JSON")?;
     }
-    let mut claim = api.post(&body, &leasehold_client::fresh_key()).await?;
-    if claim.status == "waiting" {
-        claim = match turn(&api, args, &claim).await? {
-            Some(claim) => claim,
-            None => {
-                api.end(claim.id(), "withdrawn", None).await?;
-                super::complain(&format!("'{}' is held; not acquired", output::plain(&args.resource)));
+    let started = Instant::now();
+    loop {
+        let made = match made(&api, args, &body, started).await {
+            Ok(made) => made,
+            // The server says that waiting would never end.
+            Err(Error::Refused { status: 409, detail }) => {
+                super::complain(&format!("not acquired: {}", output::plain(&detail)));
                 return Ok(ExitCode::from(args.conflict_exit_code));
             }
+            Err(error) => return Err(error.into()),
         };
+        let turn = match made.status.as_str() {
+            "waiting" => turn(&api, args, &made, started).await,
+            _ => Ok(Turn::Held(made.clone())),
+        };
+        match turn {
+            Ok(Turn::Held(claim)) if claim.status == "active" => return show(args, &claim),
+            Ok(Turn::Held(claim)) => {
+                bail!("the claim is {}: its ttl may be too short to be picked up", claim.status)
+            }
+            Ok(Turn::Over) => return Ok(not_acquired(&api, args, &made).await),
+            // It was granted while nobody heard of it: ask again, as somebody who waits wants it.
+            Err(error) if error.downcast_ref() == Some(&Error::Ended("expired".into())) => {
+                super::complain("the claim was granted and expired before this was heard; asking again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    if claim.status != "active" {
-        bail!("the claim is {}: its ttl may be too short to be picked up", claim.status);
+}
+
+/// Makes the claim. Within a time that was given, failures are retried.
+async fn made(api: &Api, args: &ClaimArgs, body: &Value, started: Instant) -> Result<ClaimInfo, Error> {
+    let key = fresh_key();
+    let within = if args.nonblock { Some(NOW_WITHIN) } else { args.timeout.map(|timeout| timeout.0) };
+    let mut last = Error::Unreachable("no answer within the time".into());
+    let mut has_complained = false;
+    loop {
+        let left = within.map_or(Duration::MAX, |within| within.saturating_sub(started.elapsed()));
+        match tokio::time::timeout(left, api.post(body, &key)).await {
+            Ok(Err(error)) if may_pass(&error) => last = error,
+            Ok(answer) => return answer,
+            Err(_) => return Err(last),
+        }
+        if left <= PAUSE || within.is_none() {
+            return Err(last);
+        }
+        if !std::mem::replace(&mut has_complained, true) {
+            super::complain(&format!("{}; retrying", output::plain(&last.to_string())));
+        }
+        tokio::time::sleep(PAUSE).await;
     }
-    if args.json {
-        output::print_json(&claim)?;
-    } else if args.quiet {
-        output::print(&format!("{}\n", claim.id()));
-    } else {
-        output::print(&output::claim(&claim));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits for the claim's turn; a signal takes it out of the queue.
-async fn turn(api: &Api, args: &ClaimArgs, claim: &ClaimInfo) -> anyhow::Result<Option<ClaimInfo>> {
+async fn turn(api: &Api, args: &ClaimArgs, claim: &ClaimInfo, started: Instant) -> anyhow::Result<Turn> {
     if args.nonblock {
-        return Ok(None);
+        return Ok(Turn::Over);
     }
-    let started = std::time::Instant::now();
     loop {
-        let left = args.timeout.map_or(WAIT_STEP, |timeout| timeout.0.saturating_sub(started.elapsed()));
+        let left = args.timeout.map_or(Duration::MAX, |timeout| timeout.0.saturating_sub(started.elapsed()));
         if left.is_zero() {
-            return Ok(None);
+            return Ok(Turn::Over);
         }
-        let waiting = api.await_turn(claim.id(), left.min(WAIT_STEP));
+        let waiting = tokio::time::timeout(left, api.await_turn(claim.id(), left.min(WAIT_STEP)));
         let active = tokio::select! {
             answer = waiting => answer,
             signal = super::run::any_signal() => {
-                api.end(claim.id(), "withdrawn", None).await?;
+                let_go(api, claim).await;
                 bail!("interrupted by {signal}; the claim has left the queue");
             }
         };
         match active {
-            Ok(None) => {}
-            Ok(claim) => return Ok(claim),
-            // The connection broke: the place in the queue is still there.
-            Err(leasehold_client::Error::Unknown(_) | leasehold_client::Error::Unreachable(_)) => {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            Err(error) => return Err(error.into()),
+            Err(_) => return Ok(Turn::Over),
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(claim))) => return Ok(Turn::Held(claim)),
+            // The connection broke, or the service has no leader: the place in the queue is still there.
+            Ok(Err(error)) if may_pass(&error) => tokio::time::sleep(PAUSE.min(left)).await,
+            Ok(Err(error)) => return Err(error.into()),
         }
     }
+}
+
+/// Whether the same request may succeed later.
+fn may_pass(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Unreachable(_) | Error::Unknown(_) | Error::Refused { status: 404 | 408 | 429 | 500.., .. }
+    )
+}
+
+/// Leaves the queue, and says who holds the resource.
+async fn not_acquired(api: &Api, args: &ClaimArgs, claim: &ClaimInfo) -> ExitCode {
+    let holder = super::run::holder(api, &args.resource).await;
+    let_go(api, claim).await;
+    let held = holder.filter(|holder| holder.id() != claim.id());
+    let held = held.map_or_else(|| "held by another claim".into(), |holder| output::held_by(&holder));
+    super::complain(&format!("not acquired: '{}' is {held}", output::plain(&args.resource)));
+    ExitCode::from(args.conflict_exit_code)
+}
+
+async fn let_go(api: &Api, claim: &ClaimInfo) {
+    let end = tokio::time::timeout(LET_GO_WITHIN, api.end(claim.id(), "withdrawn", None)).await;
+    if !matches!(end, Ok(Ok(()))) {
+        super::complain("the server could not be told that the claim leaves the queue; it ends with its ttl");
+    }
+}
+
+fn show(args: &ClaimArgs, claim: &ClaimInfo) -> anyhow::Result<ExitCode> {
+    if args.json {
+        output::print_json(claim)?;
+    } else if args.quiet {
+        output::print(&format!("{}\n", claim.id()));
+    } else {
+        output::print(&output::claim(claim));
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,59 +1,27 @@
 //! `leasehold cluster`: how the nodes are, and who belongs to them.
 //!
-//! In:    a node's URL. Out: a table for people or JSON for programs; exit code 1 if a change was refused.
+//! In:    URLs of nodes. Out: a table for people or JSON for programs; exit code 1 if a change was refused.
 //! Never: talks to the peer port: everything goes through the service's own API, on any node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use http_body_util::{BodyExt, Full};
-use hyper::{Method, Request, StatusCode, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use anyhow::ensure;
+use hyper::Method;
 use leasehold_engine::recovery;
 use serde_json::{Value, json};
 
+use super::admin::{Admin, AdminArgs};
+use super::connect::block_on;
 use super::output;
-
-/// Long enough for a node that joins to copy the table.
-const PATIENCE: Duration = Duration::from_secs(150);
 
 /// The nodes of a cluster.
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
     #[command(flatten)]
-    api: ApiArgs,
+    admin: AdminArgs,
     #[command(subcommand)]
     command: ClusterCommand,
-}
-
-/// How to reach the service.
-#[derive(clap::Args)]
-pub(crate) struct ApiArgs {
-    /// URL of any node
-    #[arg(
-        long,
-        env = "LEASEHOLD_ADDR",
-        default_value = "http://127.0.0.1:4080",
-        value_name = "URL",
-        global = true
-    )]
-    addr: String,
-    /// Administrator, as user:password
-    #[arg(
-        long,
-        env = "LEASEHOLD_ADMIN",
-        value_name = "USER:PASSWORD",
-        hide_env_values = true,
-        global = true
-    )]
-    admin: Option<String>,
-    /// Access key with the right 'admin', where access control is on
-    #[arg(long, env = "LEASEHOLD_KEY", value_name = "KEY", hide_env_values = true, global = true)]
-    key: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
@@ -99,20 +67,19 @@ enum ClusterCommand {
 }
 
 pub(crate) fn run(args: ClusterArgs) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(carry_out(args))
+    block_on(carry_out(args))
 }
 
 async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
     if let ClusterCommand::Recover { data, majority_is_lost, tokens_above } = &args.command {
         return recover(data, *majority_is_lost, *tokens_above).await;
     }
-    let api = Api::new(args.api);
+    let api = Admin::new(&args.admin)?;
     match args.command {
         ClusterCommand::Recover { .. } => {}
         ClusterCommand::Status { json, digest } => {
             let query = if digest { "?digest=true" } else { "" };
-            let answer = api.ask(Method::GET, &format!("/v1/cluster{query}"), None).await?;
-            let status: Value = serde_json::from_slice(&answer).context("the server's answer is no JSON")?;
+            let status = api.get(&format!("/v1/cluster{query}")).await?;
             print(&if json {
                 format!("{}\n", output::json_text(&format!("{status:#}")))
             } else {
@@ -120,15 +87,16 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
             });
         }
         ClusterCommand::Add { id, address } => {
-            api.ask(Method::POST, "/v1/cluster/nodes", Some(json!({ "id": id, "address": address }))).await?;
+            let node = json!({ "id": id, "address": address });
+            api.change(Method::POST, "/v1/cluster/nodes", Some(node)).await?;
             print(&format!("node {id} belongs to the cluster\n"));
         }
         ClusterCommand::Remove { id } => {
-            api.ask(Method::DELETE, &format!("/v1/cluster/nodes/{id}"), None).await?;
+            api.change(Method::DELETE, &format!("/v1/cluster/nodes/{id}"), None).await?;
             print(&format!("node {id} is out; it can be stopped\n"));
         }
         ClusterCommand::Transfer { id } => {
-            api.ask(Method::POST, "/v1/cluster/leader", Some(json!({ "id": id }))).await?;
+            api.change(Method::POST, "/v1/cluster/leader", Some(json!({ "id": id }))).await?;
             print(&format!("node {id} leads\n"));
         }
     }
@@ -154,58 +122,6 @@ async fn recover(data: &Path, majority_is_lost: bool, tokens_above: Option<u64>)
         recovered.last_token
     ));
     Ok(())
-}
-
-/// The service's API, as far as these commands need it.
-pub(crate) struct Api {
-    addr: String,
-    admin: Option<String>,
-    key: Option<String>,
-}
-
-impl Api {
-    pub(crate) fn new(args: ApiArgs) -> Self {
-        // Several addresses may be given; any node will do.
-        let first = args.addr.split(',').next().unwrap_or_default().trim();
-        Self { addr: first.trim_end_matches('/').into(), admin: args.admin, key: args.key }
-    }
-
-    /// Asks; anything but success is an error that says what the server said.
-    pub(crate) async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Value>,
-    ) -> anyhow::Result<bytes::Bytes> {
-        let uri: Uri = format!("{}{path}", self.addr).parse().context("the server's URL can't be used")?;
-        let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
-        let mut request = Request::builder().method(method).uri(uri);
-        if let Some(admin) = &self.admin {
-            request = request.header("authorization", format!("Basic {}", BASE64_STANDARD.encode(admin)));
-        }
-        if let Some(key) = self.key.as_ref().filter(|_| self.admin.is_none()) {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let asked = client.request(request.body(Full::from(body))?);
-        let response =
-            tokio::time::timeout(PATIENCE, asked).await.context("the server did not answer in time")?;
-        let response = response.with_context(|| format!("can't reach {}", self.addr))?;
-        let status = response.status();
-        let answer = response.into_body().collect().await?.to_bytes();
-        if !status.is_success() {
-            let text = String::from_utf8_lossy(&answer).into_owned();
-            let detail = serde_json::from_str::<Value>(&text).ok();
-            let detail =
-                detail.as_ref().and_then(|problem| problem["detail"].as_str()).unwrap_or(&text).to_string();
-            let detail = output::plain(&detail);
-            match status {
-                StatusCode::UNAUTHORIZED => bail!("{detail} (give --admin USER:PASSWORD or --key KEY)"),
-                _ => bail!("{status}: {detail}"),
-            }
-        }
-        Ok(answer)
-    }
 }
 
 /// The nodes as a table.

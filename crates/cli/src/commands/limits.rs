@@ -7,15 +7,17 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, bail};
 use hyper::Method;
+use leasehold_client::http::Call;
 use serde_json::{Value, json};
 
-use super::cluster::{Api, ApiArgs};
+use super::admin::{Admin, AdminArgs};
+use super::connect::block_on;
 
 /// Limits and byte budgets of the service.
 #[derive(clap::Args)]
 pub(crate) struct LimitsArgs {
     #[command(flatten)]
-    api: ApiArgs,
+    admin: AdminArgs,
     #[command(subcommand)]
     command: Option<LimitsCommand>,
     /// Also what this owner uses
@@ -77,18 +79,18 @@ impl ScopeArgs {
 }
 
 pub(crate) fn run(args: LimitsArgs) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(carry_out(args))
+    block_on(carry_out(args))
 }
 
 async fn carry_out(args: LimitsArgs) -> anyhow::Result<()> {
-    let api = Api::new(args.api);
+    let api = Admin::new(&args.admin)?;
     let body = match &args.command {
         Some(LimitsCommand::Set { scope, bytes }) => scope.body(Some(*bytes)),
         Some(LimitsCommand::Unset { scope }) => scope.body(None),
         None => return show(&api, &path(args.owner.as_deref(), args.namespace.as_deref()), args.json).await,
     };
-    api.ask(Method::PUT, "/v1/limits", Some(body)).await?;
-    Ok(())
+    // The same override twice is one.
+    api.ask(Call::new(Method::PUT, "/v1/limits", body.to_string())).await.map(drop)
 }
 
 fn path(owner: Option<&str>, namespace: Option<&str>) -> String {
@@ -101,9 +103,8 @@ fn path(owner: Option<&str>, namespace: Option<&str>) -> String {
     format!("/v1/limits?{}", query.finish()).trim_end_matches('?').into()
 }
 
-async fn show(api: &Api, path: &str, as_json: bool) -> anyhow::Result<()> {
-    let answer = api.ask(Method::GET, path, None).await?;
-    let limits: Value = serde_json::from_slice(&answer).context("the server's answer is no JSON")?;
+async fn show(api: &Admin, path: &str, as_json: bool) -> anyhow::Result<()> {
+    let limits = api.get(path).await?;
     print(&if as_json { format!("{limits:#}\n") } else { table(&limits) });
     Ok(())
 }

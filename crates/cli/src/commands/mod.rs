@@ -1,6 +1,7 @@
 //! The subcommands of `leasehold`, one file or folder each.
 
 pub(crate) mod access;
+mod admin;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod claim;
@@ -22,10 +23,12 @@ pub(crate) mod run;
 mod seconds;
 pub(crate) mod serve;
 pub(crate) mod show;
+mod target;
 pub(crate) mod watch;
 
-/// A line for the person who typed the command.
-#[expect(clippy::print_stderr, reason = "this is how commands speak to people")]
+/// A line for the person who typed the command. Output that can't be written changes nothing else.
 pub(crate) fn complain(what: &str) {
-    eprintln!("leasehold: {}", output::plain_lines(what));
+    use std::io::Write as _;
+    let line = format!("leasehold: {}\n", output::plain_lines(what));
+    std::io::stderr().write_all(line.as_bytes()).ok();
 }

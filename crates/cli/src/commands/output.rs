@@ -96,7 +96,7 @@ fn colour_of(cell: &str) -> Option<&'static str> {
 
 /// Claims, one a line.
 pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
-    let rows: Vec<[String; 7]> = claims
+    let rows: Vec<[String; 8]> = claims
         .iter()
         .map(|claim| {
             [
@@ -106,11 +106,12 @@ pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
                 claim.position.map_or("-".into(), |position| position.to_string()),
                 claim.token.map_or("-".into(), |token| token.to_string()),
                 span(claim),
+                claim.initial_ttl.and(claim.ttl).map_or("-".into(), seconds),
                 holder(claim),
             ]
         })
         .collect();
-    table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "OWNER"], &rows, colours)
+    table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "LEFT", "OWNER"], &rows, colours)
 }
 
 /// How long it has held, or waited.
@@ -148,6 +149,20 @@ pub(crate) fn holder(claim: &ClaimInfo) -> String {
     plain(&words.join(" "))
 }
 
+/// That a claim holds its resource: who, and since when.
+pub(crate) fn held_by(claim: &ClaimInfo) -> String {
+    let since = claim.status_history.iter().find(|entry| entry["status"] == "active");
+    let since = since.and_then(|entry| entry["timestamp"].as_str());
+    let since = since.map_or(String::new(), |since| format!(" since {}", plain(since)));
+    let held = claim.active_duration.map_or(String::new(), |held| format!(" ({})", seconds(held)));
+    format!("held by {}{since}{held}", holder(claim))
+}
+
+/// Why a claim was ended, if the server tells.
+pub(crate) fn reason(claim: &ClaimInfo) -> Option<String> {
+    claim.reason.as_deref().filter(|reason| !reason.is_empty()).map(plain)
+}
+
 /// One claim, field by field.
 pub(crate) fn claim(claim: &ClaimInfo) -> String {
     let mut out = String::new();
@@ -164,6 +179,7 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
     field("ttl", claim.length().map(seconds));
     field("left", claim.initial_ttl.and(claim.ttl).map(seconds));
     field("expires", claim.expires.clone());
+    field("reason", reason(claim));
     field("owner", claim.owner.as_deref().map(String::from));
     field("waited", claim.waiting_duration.map(seconds));
     field("held", claim.active_duration.map(seconds));

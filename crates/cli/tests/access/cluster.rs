@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use leasehold_lab::port::Port;
 use serde_json::{Value, json};
 
+use crate::authority::Authority;
 use crate::common::{Server, eventually};
 use crate::support::make_key;
-use crate::tls::Authority;
 
 const RULES: &str = r#"
 [[access.rule]]

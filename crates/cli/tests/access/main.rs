@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 
+#[path = "../common/authority.rs"]
+mod authority;
 #[path = "../common/mod.rs"]
 mod common;
 

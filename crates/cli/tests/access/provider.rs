@@ -14,7 +14,7 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 use crate::common::TempDir;
-use crate::support::run;
+use crate::common::run;
 
 /// A key pair and its name.
 pub(crate) struct Key {

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command};
 
-use crate::common::{TempDir, claim_body, eventually};
-use crate::support::{Guarded, run};
+use crate::common::{TempDir, claim_body, eventually, run};
+use crate::support::Guarded;
 
 /// nginx on a Unix socket, asking for passwords and naming the user to the server behind it.
 struct Nginx {

@@ -11,15 +11,6 @@ pub(crate) fn leasehold(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold")).args(args).output().unwrap()
 }
 
-/// Runs a program that the tests need; a missing one is a failure, not a skip.
-pub(crate) fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}: run scripts/install-test-tools"));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program} {args:?}: {}{text}", String::from_utf8_lossy(&output.stderr));
-    text
-}
-
 /// A server whose configuration has an `[access]` part.
 pub(crate) struct Guarded {
     pub(crate) server: Server,

@@ -1,109 +1,11 @@
 //! TLS: HTTP/1.1 and HTTP/2, client certificates, renewal while the service runs. Certificates from a test authority.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Client, Server, TempDir, eventually};
-use crate::support::{make_key, run};
-
-/// An authority with a folder of its own.
-pub(crate) struct Authority {
-    pub(crate) dir: TempDir,
-}
-
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let authority = Self { dir: TempDir::new() };
-        let (key, certificate) = (authority.path("ca.key"), authority.path("ca.pem"));
-        run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
-        run(
-            "openssl",
-            &[
-                "req",
-                "-x509",
-                "-new",
-                "-key",
-                &key,
-                "-days",
-                "2",
-                "-subj",
-                "/CN=Test CA",
-                "-out",
-                &certificate,
-            ],
-        );
-        authority
-    }
-
-    pub(crate) fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
-    }
-
-    /// A certificate and key, at `<name>.pem` and `<name>.key`.
-    pub(crate) fn issue(&self, name: &str, subject: &str, alternatives: &str) {
-        self.issue_at(name, subject, alternatives, "+0s");
-    }
-
-    /// The same, so long from now.
-    pub(crate) fn issue_at(&self, name: &str, subject: &str, alternatives: &str, when: &str) {
-        let (key, request, extensions) =
-            (self.path(&format!("{name}.key")), self.path("request"), self.path("extensions"));
-        std::fs::write(&extensions, format!("subjectAltName={alternatives}\n")).unwrap();
-        run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
-        run("openssl", &["req", "-new", "-key", &key, "-subj", subject, "-out", &request]);
-        run(
-            "faketime",
-            &[
-                "-f",
-                when,
-                "openssl",
-                "x509",
-                "-req",
-                "-in",
-                &request,
-                "-CA",
-                &self.path("ca.pem"),
-                "-CAkey",
-                &self.path("ca.key"),
-                "-days",
-                "2",
-                "-CAcreateserial",
-                "-extfile",
-                &extensions,
-                "-out",
-                &self.path(&format!("{name}.pem")),
-            ],
-        );
-    }
-
-    fn config(&self, access: &str) -> PathBuf {
-        let path = self.dir.path().join("leasehold.toml");
-        let text = format!(
-            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient-ca = {:?}\n[access]\nkeys = {:?}\n[access.certificate]\n{access}",
-            self.path("node.pem"),
-            self.path("node.key"),
-            self.path("ca.pem"),
-            self.path("keys.toml"),
-        );
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn start(&self, access: &str) -> Server {
-        self.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
-        Server::start_in(&self.dir.path().join("data"), &["--config", self.config(access).to_str().unwrap()])
-    }
-
-    /// curl, which trusts this authority: the body, then a line with the version and the status.
-    pub(crate) fn curl(&self, server: &Server, path: &str, args: &[&str]) -> (String, String) {
-        let (url, ca) = (format!("https://{}{path}", server.addr), self.path("ca.pem"));
-        let args =
-            [&["-sS", "--cacert", &ca, "-w", "\n%{http_version} %{http_code}"], args, &[&url]].concat();
-        let output = run("curl", &args);
-        let (body, last) = output.rsplit_once('\n').unwrap();
-        (body.into(), last.into())
-    }
-}
+use crate::authority::Authority;
+use crate::common::{Client, Server, eventually, run};
+use crate::support::make_key;
 
 const EVERYONE: &str = "[[access.rule]]\nusers = [\"*\"]\nresources = [\"*\"]\nverbs = [\"*\"]\n";
 const CLAIM: &str = r#"{"resource": "x", "ttl": 60}"#;

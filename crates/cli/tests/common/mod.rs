@@ -23,6 +23,15 @@ use serde_json::Value;
 /// How long anything may take before a test gives up on it: these machines are shared and slow at times.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Runs a program that the tests need; a missing one is a failure, not a skip.
+pub fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}: run scripts/install-test-tools"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {}{text}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
 /// A folder of its own for one test, removed with it.
 pub struct TempDir(PathBuf);
 

@@ -19,8 +19,13 @@ use crate::settings::{Wait, margin, renew_period};
 
 /// Long-polls at a time, each a connection of its own; claims beyond ask now and then.
 const LONG_POLLS_MAX: usize = 64;
-/// How long a claim that must not wait may take to be registered.
-const REGISTER_WITHIN: Duration = Duration::from_secs(10);
+/// How long a claim that must not wait may take to be registered: a silent address, and then the next one.
+const REGISTER_WITHIN: Duration = Duration::from_secs(5);
+/// How long the first in the queue waits for one answer. Others wait longer, by their place: the later their turn, the less it
+/// matters when they notice that their node is silent.
+const PIECE: Duration = Duration::from_secs(2);
+/// How long a node may be silent beyond the time that it was asked to wait.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// What each claim of a manager adds to the time that endings may take: thousands that end at once wait for each other.
 const END_TAKES: Duration = Duration::from_millis(5);
 /// How long an abort is repeated: something is failing already.
@@ -34,7 +39,7 @@ impl Driver {
         let from = std::mem::replace(&mut entry.state, to);
         if matches!(event, Event::Response(_)) && to.retries().is_none() {
             entry.attempts = 0;
-            entry.trouble = None;
+            entry.set_trouble(None);
         }
         match to {
             State::Releasing if from.is_holding() && !entry.is_lost => entry.set_phase(Phase::Releasing),
@@ -82,17 +87,17 @@ impl Driver {
         }
     }
 
-    fn due(&mut self, key: u64, timer: Timer) -> Option<BootInstant> {
+    pub(super) fn due(&mut self, key: u64, timer: Timer) -> Option<BootInstant> {
         let now = BootInstant::now();
         let entry = self.claims.get_mut(&key)?;
         let retries = &self.options.retries;
         let chance = rand::random::<f64>();
         match timer {
             Timer::Timeout => match entry.wait {
-                Wait::Default => self.options.timeout.map(|timeout| now + timeout),
+                Wait::Default => self.options.timeout.map(|timeout| entry.started + timeout),
                 Wait::Forever => None,
-                Wait::For(timeout) => Some(now + timeout),
-                Wait::No => Some(now + REGISTER_WITHIN),
+                Wait::For(timeout) => Some(entry.started + timeout),
+                Wait::No => Some(entry.started + REGISTER_WITHIN),
             },
             Timer::Retry => {
                 let request = entry.state.retries()?;
@@ -161,7 +166,7 @@ impl Driver {
 
     fn activate(&mut self, key: u64, within: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        let wait = self.options.long_poll;
+        let wait = self.options.long_poll.min(piece(entry));
         let is_long = !wait.is_zero() && self.long_polls < LONG_POLLS_MAX;
         let path = claim_path(entry);
         let call = |query: &str| {
@@ -171,7 +176,7 @@ impl Driver {
             entry.long_poll = Some((BootInstant::now(), wait));
             self.long_polls += 1;
             let call = call(&format!("?wait={}", wait.as_secs_f64()));
-            self.spawn(key, call, wait + within, true);
+            self.spawn(key, call, wait + within.min(SILENCE_MAX), true);
         } else {
             self.spawn(key, call(""), within, false);
         }
@@ -220,13 +225,7 @@ impl Driver {
             Notice::Acquired if entry.unconfirmed => {}
             Notice::Acquired => self.acquired(key),
             Notice::TimedOut => {
-                let waited = BootInstant::now().since(entry.started);
-                let verdict = if entry.was_answered {
-                    Error::Timeout { resource: entry.shared.resource.clone(), waited }
-                } else {
-                    let trouble = entry.trouble.clone();
-                    Error::Unreachable(trouble.unwrap_or_else(|| "no answer within the time".into()))
-                };
+                let verdict = not_acquired(entry);
                 entry.verdict.get_or_insert(verdict);
             }
             // `finish` tells these two, the second with the server's words.
@@ -239,6 +238,9 @@ impl Driver {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.unconfirmed = false;
         let Some(reply) = entry.on_claim.take() else { return };
+        if let Some(grant) = entry.grant.take() {
+            entry.shared.grant.set(grant).ok();
+        }
         entry.set_phase(Phase::Active);
         if let Some(most) = entry.max_hold {
             self.start_timer(key, TimerId::MaxHold, BootInstant::now() + most);
@@ -293,6 +295,28 @@ impl Driver {
             None => tell_end(&entry, error),
         }
     }
+}
+
+/// Why the time of a claim was over before it was queued. Only a server that had queued it can say that it was not free.
+fn not_acquired(entry: &Entry) -> Error {
+    let waited = BootInstant::now().since(entry.started);
+    match &entry.not_taken {
+        _ if entry.was_taken => Error::Timeout { resource: entry.shared.resource.clone(), waited },
+        // An earlier attempt may have got through.
+        Some(error @ Error::Refused { .. }) if entry.may_be_registered => Error::Unknown(error.to_string()),
+        Some(error) => error.clone(),
+        None => Error::Unreachable("no answer within the time".into()),
+    }
+}
+
+/// How long one question for its turn waits on the server.
+fn piece(entry: &Entry) -> Duration {
+    let place = match &*entry.shared.phase.borrow() {
+        Phase::Waiting(progress) => progress.position.unwrap_or(1),
+        _ => 1,
+    };
+    let place = u32::try_from(place).unwrap_or(u32::MAX);
+    PIECE.saturating_mul(place.max(1)).min((entry.ttl / 2).max(PIECE))
 }
 
 /// A claim that was held and is over: whoever still relies on it must know.

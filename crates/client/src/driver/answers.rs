@@ -40,19 +40,21 @@ impl Driver {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.long_poll = None;
         entry.retry_after = None;
-        if entry.state == State::Registering && matches!(failure, Failure::Lost(_)) {
-            entry.may_be_registered = true;
+        if entry.state == State::Registering {
+            entry.may_be_registered |= matches!(failure, Failure::Lost(_));
+            entry.not_taken = Some(Error::Unreachable(failure.why().into()));
         }
-        entry.trouble = Some(failure.why().into());
-        entry.show(|progress| progress.trouble = Some(failure.why().into()));
+        entry.set_trouble(Some(failure.why().into()));
         self.on(key, Event::Response(NO_ANSWER));
     }
 
     fn answered(&mut self, key: u64, reply: &Reply) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        entry.was_answered = true;
         entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
+        if reply.status == 400 && self.expired_unseen(key, wire::status_in(&reply.body).as_deref()) {
+            return self.ask_again(key);
+        }
         let status = match request {
             Request::Register => self.registered(key, reply),
             Request::Activate => self.activated(key, reply),
@@ -71,23 +73,25 @@ impl Driver {
     /// Keeps the server's words for whoever has to be told.
     fn note_refusal(&mut self, key: u64, reply: &Reply, status: u16) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        match status {
-            409 if entry.state == State::Activating => {}
+        if entry.state == State::Registering {
+            entry.not_taken = Some(refused(reply));
+        }
+        let trouble = match status {
+            409 if entry.state == State::Activating => return,
             404 if entry.state == State::Registering => {
-                let trouble = "the server does not know the claims API (404)".to_string();
-                entry.trouble = Some(trouble.clone());
-                entry.show(|progress| progress.trouble = Some(trouble));
+                format!("{} does not know the claims API (404)", reply.from)
             }
             status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
+                return;
             }
-            400.. => {
-                let trouble = format!("{}: {}", reply.status, wire::detail(&reply.body));
-                entry.trouble = Some(trouble.clone());
-                entry.show(|progress| progress.trouble = Some(trouble));
+            300.. if reply.status < 300 => {
+                format!("the answer ({}) is no claim that can be held", reply.status)
             }
-            _ => entry.show(|progress| progress.trouble = None),
-        }
+            300.. => format!("{} answers {}: {}", reply.from, reply.status, wire::detail(&reply.body)),
+            _ => return entry.set_trouble(None),
+        };
+        entry.set_trouble(Some(trouble));
     }
 
     fn registered(&mut self, key: u64, reply: &Reply) -> u16 {
@@ -100,6 +104,8 @@ impl Driver {
         }
         let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
         let Some(url) = reply.location.clone().or_else(|| info.as_ref().map(|info| info.url.clone())) else {
+            // Something that is no claim: from a server, or from something between.
+            entry.may_be_registered = true;
             return NO_ANSWER;
         };
         entry.may_be_registered = false;
@@ -116,6 +122,7 @@ impl Driver {
             };
         }
         entry.id = Some(wire::id_of(&url).into());
+        entry.was_taken = true;
         if reply.status == 201 {
             // The claim is new, unless the server knows keys; then it also tells what is left.
             let whole = entry.ttl;
@@ -157,7 +164,7 @@ impl Driver {
     fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, untold: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         let id = entry.id.clone().unwrap_or_default();
-        entry.shared.grant.set(Grant { id, token: info.and_then(|info| info.token) }).ok();
+        entry.grant = Some(Grant { id, token: info.and_then(|info| info.token) });
         let ttl = granted_ttl(entry.ttl, info);
         let left = info.and_then(ClaimInfo::left).map_or(untold, seconds).min(ttl);
         let usable = reply.sent + left.saturating_sub(margin(ttl) + entry.lead);
@@ -201,6 +208,18 @@ fn granted_ttl(asked: Duration, info: Option<&ClaimInfo>) -> Duration {
 /// What can't be read as a time is none at all.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+}
+
+/// Why a claim was not registered.
+fn refused(reply: &Reply) -> Error {
+    match reply.status {
+        200..400 => Error::Unknown(format!(
+            "the answer ({}) is no claim: {}",
+            reply.status,
+            wire::detail(&reply.body)
+        )),
+        _ => reply.refusal(),
+    }
 }
 
 /// A claim that is over in just the way that was asked for: the answer to an earlier request was lost.

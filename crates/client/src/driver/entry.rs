@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) resource: String,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
+    /// Why the last renewal failed, until one gets through. Each failure is sent, also if it is the same as before.
+    pub(crate) trouble: watch::Sender<Option<String>>,
     /// Until when it certainly holds, in nanoseconds of the boot clock.
     until: AtomicU64,
     /// What happens after the callbacks when it is lost.
@@ -78,6 +80,7 @@ impl Shared {
             resource,
             phase: watch::Sender::new(Phase::Waiting(Box::default())),
             grant: OnceLock::new(),
+            trouble: watch::Sender::new(None),
             until: AtomicU64::new(0),
             on_lost,
             callbacks: Mutex::default(),
@@ -188,9 +191,13 @@ pub(super) struct Entry {
     pub(super) polls: u32,
     /// A POST may have made a claim whose id is not known.
     pub(super) may_be_registered: bool,
-    /// Whether any server ever answered.
-    pub(super) was_answered: bool,
+    /// A server has put it into its queue, or granted it, at least once.
+    pub(super) was_taken: bool,
+    /// Why the last attempt to register it failed.
+    pub(super) not_taken: Option<Error>,
     pub(super) trouble: Option<String>,
+    /// What it was granted; handles see it once the grant is certain.
+    pub(super) grant: Option<Grant>,
     /// How long the last answer asked to wait before the request is repeated.
     pub(super) retry_after: Option<Duration>,
     /// When the last grant or renewal was sent.
@@ -225,6 +232,16 @@ impl Entry {
         }
         let timeout = self.timers.iter().find(|(timer, _)| *timer == TimerId::Machine(Timer::Timeout));
         timeout.map_or(Duration::MAX, |(_, due)| due.remaining())
+    }
+
+    /// A request failed; whoever waits for the claim or holds it can see why.
+    pub(super) fn set_trouble(&mut self, trouble: Option<String>) {
+        self.show(|progress| progress.trouble.clone_from(&trouble));
+        let was_well = self.shared.trouble.borrow().is_none();
+        if self.state.is_holding() && !(was_well && trouble.is_none()) {
+            self.shared.trouble.send_replace(trouble.clone());
+        }
+        self.trouble = trouble;
     }
 
     /// Changes what a waiting claim shows.

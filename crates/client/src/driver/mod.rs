@@ -6,9 +6,10 @@
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
 //! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
-//! with a claim that another process has made.
+//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen.
 
 mod actions;
+mod again;
 mod answers;
 mod entry;
 mod ghosts;
@@ -202,8 +203,10 @@ impl Driver {
             attempts: 0,
             polls: 0,
             may_be_registered: false,
-            was_answered: false,
+            was_taken: false,
+            not_taken: None,
             trouble: None,
+            grant: None,
             retry_after: None,
             renewed: now,
             unconfirmed: false,
@@ -309,6 +312,7 @@ impl Driver {
                 self.lose(key, Lost::NotRenewed(trouble));
             }
             TimerId::MaxHold => self.lose(key, Lost::MaxHold),
+            TimerId::End if self.expired_unseen(key, Some("expired")) => self.ask_again(key),
             TimerId::End => {
                 self.lose(key, Lost::NotRenewed(None));
                 self.on(key, Event::Signal);

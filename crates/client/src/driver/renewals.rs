@@ -141,10 +141,14 @@ impl Driver {
         reply: &Reply,
         answers: &BTreeMap<String, crate::wire::Renewal>,
     ) {
+        let id = self.claims.get(&key).and_then(|entry| entry.id.as_ref());
+        let answer = id.and_then(|id| answers.get(id));
+        if answer.is_some_and(|answer| !answer.renewed && self.expired_unseen(key, answer.status.as_deref()))
+        {
+            return self.ask_again(key);
+        }
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        entry.was_answered = true;
         entry.retry_after = reply.retry_after;
-        let answer = entry.id.as_ref().and_then(|id| answers.get(id));
         let status = match answer {
             Some(answer) if answer.renewed => {
                 let ttl = entry.ttl;
@@ -163,7 +167,7 @@ impl Driver {
                 reply.status
             }
             None => {
-                entry.trouble = Some(format!("{} for a renewal", reply.status));
+                entry.set_trouble(Some(format!("the server answers {} to a renewal", reply.status)));
                 503
             }
         };

@@ -27,6 +27,7 @@ impl Table {
             }
             Command::Activate { id }
             | Command::Await { id, .. }
+            | Command::RevokeWhenGone { id, .. }
             | Command::Renew { target: Target::Claim(id), .. }
             | Command::Finish { target: Target::Claim(id), .. } => {
                 seen ^ self.find(*id).map_or(0, |seq| self.glance(seq))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::ahead::AHEAD;
 use super::budgets::bytes_of_item;
-use super::claim::Status;
+use super::claim::{Revoking, Status};
 use super::claims::PAGE_BITS;
 use super::packed::Packed;
 use super::record::Record;
@@ -83,6 +83,7 @@ impl Table {
             Command::SetBudget { scope, bytes } => self.set_budget(scope, *bytes),
             Command::Refuse => Err(Rejection::NoMemory),
             Command::Await { id, wait_us } => self.activate(*id, *wait_us, events),
+            Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref(), events),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }
@@ -146,6 +147,10 @@ impl Table {
         match self.claims.at(seq) {
             claim if claim.status.is_final() => Err(Rejection::Final(Box::new(self.view(seq)))),
             claim if claim.status == Status::Waiting => Err(self.still_waiting(seq, open_us)),
+            // Nobody starts to work under it any more.
+            claim if claim.unpicked && claim.revoking().is_some() => {
+                Err(Rejection::Revoking(Box::new(self.view(seq))))
+            }
             claim => {
                 if claim.unpicked {
                     self.pick_up(seq);
@@ -191,6 +196,9 @@ impl Table {
         self.check_guard(seq, guard)?;
         if self.claims.at(seq).status == Status::Waiting {
             return Err(self.still_waiting(seq, 0));
+        }
+        if self.claims.at(seq).revoking().is_some() {
+            return Err(Rejection::Revoking(Box::new(self.view(seq))));
         }
         if let Some(data) = data {
             self.replace_data(seq, data)?;
@@ -245,6 +253,38 @@ impl Table {
         let view = self.view(seq);
         self.promote(self.claims.at(seq).resource, events);
         Ok(Outcome::Finished(Box::new(view)))
+    }
+
+    /// Has the holder told to let go. A claim that only waits has nothing to let go of, and is over at once.
+    fn revoke_when_gone(
+        &mut self,
+        id: ClaimId,
+        reason: Option<&Arc<str>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Outcome, Rejection> {
+        self.require_version(2)?;
+        let target = Target::Claim(id);
+        let seq = self.find_settled(&target, events)?;
+        self.check_guard(seq, &Guard::default())?;
+        let claim = self.claims.at(seq);
+        if claim.status == Status::Waiting {
+            return self.finish(&target, &Guard::default(), Ending::Revoked, reason, false, events);
+        }
+        if claim.revoking().is_none() {
+            let name_len = self.resources.name(claim.resource).len();
+            let before = claim.counted_bytes(name_len);
+            self.last_version += 1;
+            let version = self.last_version;
+            let revoking = Revoking { reason: reason.cloned() };
+            let claim = self.claims.update(seq, |claim| {
+                claim.set_revoking(revoking);
+                claim.version = Packed::new(version);
+            });
+            let after = claim.counted_bytes(name_len);
+            self.recount_live(seq, before, after);
+            self.report(seq, EventKind::Revoking, events);
+        }
+        Ok(Outcome::Revoking(Box::new(self.view(seq))))
     }
 
     fn lock_all(
@@ -391,8 +431,7 @@ impl Table {
             self.end(seq, Status::Revoked, self.clock.now_us, reason, events);
             return 1;
         }
-        let status = if claim.status == Status::Active { Status::Expired } else { Status::Withdrawn };
-        let ended_us = claim.deadline_us().unwrap_or(self.clock.now_us);
+        let (status, ended_us) = (claim.status_when_due(), claim.deadline_us().unwrap_or(self.clock.now_us));
         self.end(seq, status, ended_us, None, events);
         0
     }

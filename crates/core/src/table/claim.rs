@@ -139,6 +139,15 @@ pub struct Claim {
 pub struct Live {
     /// The requests of its client while it waits.
     pub asked: Option<Asked>,
+    /// It holds its resource, and is to let go.
+    pub revoking: Option<Revoking>,
+}
+
+/// A revocation that waits for the holder to let go, or for the end of the ttl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoking {
+    /// Why, in the words of whoever asked.
+    pub reason: Option<Arc<str>>,
 }
 
 /// When the client of a waiting claim asked for it, on the table clock.
@@ -190,6 +199,18 @@ impl Claim {
     /// What is left of the time for which it stays active, as of `now_us`; `None` unless it is active and has a ttl.
     pub fn left_us(&self, now_us: u64) -> Option<u64> {
         left_us(self.status, self.ttl_us, self.deadline_us, now_us)
+    }
+
+    /// Whether it is active and is to let go.
+    pub fn is_revoking(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.revoking.is_some())
+    }
+
+    /// Why it ended, or is to end, in the words of whoever ended it.
+    pub fn reason(&self) -> Option<&Arc<str>> {
+        let revoking = self.live.as_ref().and_then(|live| live.revoking.as_ref());
+        let ended = self.end.as_ref().and_then(|end| end.reason.as_ref());
+        ended.or(revoking.and_then(|revoking| revoking.reason.as_ref()))
     }
 
     /// How long it was in the queue, or is, as of `now_us`.

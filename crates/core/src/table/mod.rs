@@ -34,12 +34,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
-pub use claim::{Asked, Claim, End, Live, Status};
+pub use claim::{Asked, Claim, End, Live, Revoking, Status};
 use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
 pub use id_index::seed_indexes;
-pub use query::{Bounds, ListFilter, ListPage, Sight};
+pub use query::{Bounds, Fate, ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::claim::{Asked, Claim, End, Live, NEVER, Status, left_us};
+use super::claim::{Asked, Claim, End, Live, NEVER, Revoking, Status, left_us};
 use super::packed::Packed;
 use super::resource::Slot;
 use super::restore::Row;
@@ -169,6 +169,15 @@ impl Record {
         !self.status.is_final() && self.deadline_us <= now_us
     }
 
+    /// How it ends if nobody ends it.
+    pub(super) fn status_when_due(&self) -> Status {
+        match self.status {
+            Status::Active if self.revoking().is_some() => Status::Revoked,
+            Status::Active => Status::Expired,
+            _ => Status::Withdrawn,
+        }
+    }
+
     pub(super) fn created_wall_us(&self) -> u64 {
         self.created.wall_us
     }
@@ -259,11 +268,31 @@ impl Record {
     /// Whether a snapshot gave it nothing that the table itself would not have.
     pub(super) fn has_sound_live_part(&self) -> bool {
         let sound = |asked: &Asked| {
-            self.status == Status::Waiting
-                && asked.last_us >= self.created.now_us
-                && asked.longest_us <= limits::PICKUP_US_MAX / 2
+            asked.last_us >= self.created.now_us && asked.longest_us <= limits::PICKUP_US_MAX / 2
         };
-        self.live_part().is_none_or(|live| live.asked.as_ref().is_some_and(sound))
+        match (self.live_part().map(|live| &**live), self.status) {
+            (None, _) => true,
+            (Some(Live { asked: Some(asked), revoking: None }), Status::Waiting) => sound(asked),
+            (Some(Live { asked: None, revoking: Some(_) }), Status::Active) => true,
+            _ => false,
+        }
+    }
+
+    /// A revocation that waits for the holder to let go.
+    pub(super) fn revoking(&self) -> Option<&Revoking> {
+        self.live_part()?.revoking.as_ref()
+    }
+
+    pub(super) fn set_revoking(&mut self, revoking: Revoking) {
+        Arc::make_mut(self.rare().live.get_or_insert_default()).revoking = Some(revoking);
+    }
+
+    /// Why it ended, or is to end.
+    pub(super) fn reason(&self) -> Option<&Arc<str>> {
+        match self.end() {
+            Some(end) => end.reason.as_ref(),
+            None => self.revoking()?.reason.as_ref(),
+        }
     }
 
     /// Its client asked for it while it waits, with a request that stands open for `open_us`.
@@ -297,7 +326,7 @@ impl Record {
         let Some(rare) = &self.rare else { return RareBytes::default() };
         RareBytes {
             data: rare.data.as_ref().map_or(0, |data| data.bytes.len()),
-            reason: rare.end.as_ref().and_then(|end| end.reason.as_ref()).map_or(0, |reason| reason.len()),
+            reason: self.reason().map_or(0, |reason| reason.len()),
             has_key: rare.idempotency.is_some(),
         }
     }

@@ -160,11 +160,14 @@ impl Table {
         self.last_version += 1;
         let version = self.last_version;
         let ended_wall_us = self.clock.wall_us.saturating_sub(self.clock.now_us - ended_us);
-        let mut was_active = false;
+        let (mut was_active, mut live) = (false, RareBytes::default());
         let claim = self.update_deadline(seq, |claim| {
             was_active = claim.status == Status::Active;
+            live = claim.rare_bytes();
+            // However a claim ends that was to let go, why it was to stays with it.
+            let reason = reason.or(claim.reason()).cloned();
             claim.version = Packed::new(version);
-            claim.set_end(status, End { ended_us, ended_wall_us, reason: reason.cloned() });
+            claim.set_end(status, End { ended_us, ended_wall_us, reason });
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
         let (owner, slot, rare) = (claim.owner.clone(), claim.resource, claim.rare_bytes());
@@ -179,7 +182,7 @@ impl Table {
         if rare.data > 0 {
             self.finished_with_data.push_back(seq);
         }
-        self.count_ended(slot, &owner, rare);
+        self.count_ended(slot, &owner, live, rare);
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
@@ -282,10 +285,10 @@ impl Table {
         let (deadline_us, slot) = (claim.deadline_us().unwrap_or(self.clock.now_us), claim.resource);
         match claim.status {
             Status::Active => {
-                self.end(seq, Status::Expired, deadline_us, None, events);
+                self.end(seq, claim.status_when_due(), deadline_us, None, events);
                 self.promote(slot, events);
             }
-            _ => self.end(seq, Status::Withdrawn, deadline_us, None, events),
+            _ => self.end(seq, claim.status_when_due(), deadline_us, None, events),
         }
     }
 
@@ -377,13 +380,13 @@ impl Table {
         name
     }
 
-    /// A live claim has become a finished one.
-    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, rare: RareBytes) {
+    /// A live claim, with this much beyond its names, has become a finished one.
+    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, live: RareBytes, finished: RareBytes) {
         let name = self.resources.name(slot);
         let names = name.len() + owner.len();
-        let bytes = RareBytes { reason: 0, ..rare }.counted(names);
+        let bytes = live.counted(names);
         self.live_bytes -= bytes;
-        self.finished_bytes += rare.counted(names);
+        self.finished_bytes += finished.counted(names);
         let namespace = self.version.namespace_of(name);
         if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
             self.namespaces.remove(namespace);
@@ -405,7 +408,7 @@ impl Table {
             resource: self.shared_name(claim.resource),
             owner: claim.owner.clone(),
             token: claim.token.get(),
-            reason: claim.end().and_then(|end| end.reason.clone()),
+            reason: claim.reason().cloned(),
         });
     }
 
@@ -421,7 +424,10 @@ impl Table {
         let claim = self.claims.at(seq);
         let waits = claim.status == Status::Waiting;
         let position = if waits { self.resources.at(claim.resource).position(seq) } else { None };
-        View { position, claim: claim.unpack(self.shared_name(claim.resource)), now_us: self.clock.now_us }
+        let waiters = self.resources.at(claim.resource).queue_len();
+        let waiters = if claim.status == Status::Active { waiters } else { 0 };
+        let now_us = self.clock.now_us;
+        View { position, waiters, claim: claim.unpack(self.shared_name(claim.resource)), now_us }
     }
 }
 

@@ -9,10 +9,11 @@
 //! | 1 | everything in release 0.1.0 |
 //! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse`; |
 //! |   | `Await`, and pick-up by the rhythm of the client: requests for a waiting claim are part of the table; |
+//! |   | `RevokeWhenGone`; |
 //! |   | the name of a lease may contain slashes: `a/leases/b/c` counts for the namespace `a/leases` |
 
 use super::Table;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Rejection};
 
 /// The version of every table that was never upgraded: what release 0.1.0 reads and writes.
 pub const FIRST_TABLE_VERSION: u32 = 1;
@@ -64,6 +65,11 @@ impl Table {
     /// Which commands and rules hold.
     pub fn version(&self) -> u32 {
         self.version.number()
+    }
+
+    /// Refuses what a table of an older version has no place for.
+    pub(super) fn require_version(&self, version: u32) -> Result<(), Rejection> {
+        if self.version.number() < version { Err(Rejection::TooEarly(version)) } else { Ok(()) }
     }
 
     /// Whether the rhythm of a waiting claim's client decides how long a promotion waits for it.

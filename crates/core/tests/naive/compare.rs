@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::table::{Asked, ListFilter, ListPage};
+use leasehold_core::table::{Asked, ListFilter, ListPage, Revoking};
 use leasehold_core::{
     Budgets, ClaimId, Data, Idempotency, Outcome, Rejection, Scope, Settings, Stamp, Status, Table, View,
 };
@@ -36,6 +36,9 @@ pub(crate) struct Row {
     /// When its client last asked for it, and the longest pause before that.
     pub(crate) asked: Option<Asked>,
     pub(crate) left_us: Option<u64>,
+    /// It is to let go, and why.
+    pub(crate) revoking: Option<Revoking>,
+    pub(crate) waiters: u64,
     pub(crate) position: Option<u64>,
     pub(crate) waited_us: u64,
     pub(crate) held_us: Option<u64>,
@@ -120,12 +123,14 @@ pub(crate) fn row(view: &View) -> Row {
         data: claim.data.as_deref().cloned(),
         idempotency: claim.idempotency.as_deref().copied(),
         ended: claim.end.as_ref().map(|end| Stamp { now_us: end.ended_us, wall_us: end.ended_wall_us }),
-        reason: claim.end.as_ref().and_then(|end| end.reason.clone()),
+        reason: claim.reason().cloned(),
         renewals: claim.renewals,
         status: claim.status,
         unpicked: claim.unpicked,
         asked: claim.live.as_ref().and_then(|live| live.asked),
         left_us: claim.left_us(view.now_us),
+        revoking: claim.live.as_ref().and_then(|live| live.revoking.clone()),
+        waiters: view.waiters,
         position: view.position,
         waited_us: claim.waited_us(view.now_us),
         held_us: claim.held_us(view.now_us),
@@ -148,6 +153,7 @@ pub(crate) fn answer(outcome: &Outcome) -> Answer {
         Outcome::Revoked { count, more } => Answer::word(format!("revoked {count} {more}")),
         Outcome::Done => Answer::word("done"),
         Outcome::Rejected(rejection) => rejected("rejected", rejection),
+        Outcome::Revoking(view) => one("revoking", view),
     }
 }
 
@@ -158,6 +164,7 @@ fn rejected(word: &str, rejection: &Rejection) -> Answer {
         | Rejection::Waiting(view)
         | Rejection::Final(view)
         | Rejection::NotOwner(view)
+        | Rejection::Revoking(view)
         | Rejection::VersionMismatch(view) => (String::new(), Some(view)),
         Rejection::NotHeld(resource, view) => (format!(" {resource}"), view.as_ref()),
         Rejection::Unknown(id) | Rejection::KeyReused(id) => (format!(" {id}"), None),

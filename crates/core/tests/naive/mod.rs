@@ -9,7 +9,7 @@ pub(crate) mod steps;
 use std::sync::Arc;
 
 use compare::{Answer, Row};
-use leasehold_core::table::Asked;
+use leasehold_core::table::{Asked, Revoking};
 use leasehold_core::{
     Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Scope,
     Settings, Stamp, Status, Target,
@@ -112,7 +112,9 @@ impl Model {
                 self.table_version = self.table_version.max(*version);
                 Ok(Answer::word("done"))
             }
-            Command::ConfigureBudgets(_) | Command::SetBudget { .. } if self.table_version < 2 => {
+            Command::ConfigureBudgets(_) | Command::SetBudget { .. } | Command::RevokeWhenGone { .. }
+                if self.table_version < 2 =>
+            {
                 Err(Answer::word("rejected 17 2"))
             }
             Command::ConfigureBudgets(budgets) => {
@@ -126,6 +128,7 @@ impl Model {
             }
             Command::Refuse => Err(Answer::word("rejected 19")),
             Command::Await { id, wait_us } => self.activate(*id, *wait_us),
+            Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref()),
         };
         reply.unwrap_or_else(|rejection| rejection)
     }
@@ -185,6 +188,9 @@ impl Model {
             Status::Waiting => return Err(self.still_waiting(seq, open_us)),
             _ => return Err(self.show("rejected 5", seq)),
         }
+        if self.at(seq).unpicked && self.at(seq).revoking.is_some() {
+            return Err(self.show("rejected 20", seq));
+        }
         if self.at(seq).unpicked {
             let (now_us, version, table_version) =
                 (self.clock.now_us, self.next_version(), self.table_version);
@@ -215,6 +221,9 @@ impl Model {
         self.guard(seq, guard)?;
         if self.at(seq).status == Status::Waiting {
             return Err(self.still_waiting(seq, 0));
+        }
+        if self.at(seq).revoking.is_some() {
+            return Err(self.show("rejected 20", seq));
         }
         if let Some(data) = data {
             let before = self.at(seq).clone();
@@ -262,6 +271,24 @@ impl Model {
         let resource = self.at(seq).resource.clone();
         self.promote(&resource);
         Ok(answer)
+    }
+
+    fn revoke_when_gone(&mut self, id: ClaimId, reason: Option<&Arc<str>>) -> Reply {
+        let seq = self.target(&Target::Claim(id))?;
+        self.guard(seq, &Guard::default())?;
+        if self.at(seq).status == Status::Waiting {
+            self.end(seq, Status::Revoked, self.clock.now_us, reason);
+            return Ok(self.show("finished", seq));
+        }
+        if self.at(seq).revoking.is_none() {
+            let version = self.next_version();
+            let claim = self.at(seq);
+            claim.revoking = Some(Revoking { reason: reason.cloned() });
+            claim.reason = reason.cloned();
+            claim.version = version;
+            self.report(seq, EventKind::Revoking);
+        }
+        Ok(self.show("revoking", seq))
     }
 
     fn lock_all(
@@ -333,7 +360,9 @@ impl Model {
         let claim = self.entry(seq);
         let due = self.due(&claim);
         match (due, claim.row.deadline_us, claim.row.status) {
-            (true, Some(deadline_us), Status::Active) => self.end(seq, Status::Expired, deadline_us, None),
+            (true, Some(deadline_us), Status::Active) => {
+                self.end(seq, when_due(&claim.row), deadline_us, None);
+            }
             (true, Some(deadline_us), _) => self.end(seq, Status::Withdrawn, deadline_us, None),
             _ => self.end(seq, Status::Revoked, self.clock.now_us, reason),
         }
@@ -500,6 +529,8 @@ impl Model {
             unpicked: false,
             asked: None,
             left_us: None,
+            revoking: None,
+            waiters: 0,
             position: None,
             waited_us: 0,
             held_us: None,
@@ -545,20 +576,22 @@ impl Model {
         claim.unpicked = false;
         claim.asked = None;
         claim.ended = Some(Stamp { now_us: ended_us, wall_us: clock.wall_us.saturating_sub(late_us) });
-        claim.reason = reason.cloned();
+        claim.reason = reason.cloned().or(claim.reason.take());
+        claim.revoking = None;
         claim.version = version;
         let held_us = claim.activated.map_or(0, |activated| ended_us - activated.now_us);
         self.report(seq, EventKind::Ended { status, held_us });
     }
 
     fn end_due(&mut self, seq: u64) {
-        let Row { status, deadline_us, resource, .. } = self.at(seq).clone();
+        let due = self.at(seq).clone();
+        let Row { status, deadline_us, ref resource, .. } = due;
         let deadline_us = deadline_us.expect("what is due has a deadline");
         if status == Status::Waiting {
             return self.end(seq, Status::Withdrawn, deadline_us, None);
         }
-        self.end(seq, Status::Expired, deadline_us, None);
-        self.promote(&resource);
+        self.end(seq, when_due(&due), deadline_us, None);
+        self.promote(resource);
     }
 
     fn promote(&mut self, resource: &str) {
@@ -679,6 +712,9 @@ impl Model {
         row.held_us = row.activated.map(|activated| until_us - activated.now_us);
         let active_until_us = row.deadline_us.filter(|_| row.status == Status::Active);
         let first_us = u64::from(row.ttl_us == Some(0));
+        if row.status == Status::Active {
+            row.waiters = self.queue(&row.resource).len() as u64;
+        }
         row.left_us =
             active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
         row
@@ -715,6 +751,11 @@ fn beyond_free(bytes: usize) -> u64 {
 
 fn len(data: Option<&Data>) -> usize {
     data.map_or(0, |data| data.bytes.len())
+}
+
+/// How a holder ends that nobody ends.
+fn when_due(row: &Row) -> Status {
+    if row.revoking.is_some() { Status::Revoked } else { Status::Expired }
 }
 
 fn over(status: Status) -> bool {

@@ -204,6 +204,7 @@ fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         40 => new_claim().prop_map(Command::Claim),
         10 => id().prop_map(|id| Command::Activate { id }),
+        5 => (id(), reason()).prop_map(|(id, reason)| Command::RevokeWhenGone { id, reason }),
         6 => (id(), time()).prop_map(|(id, wait_us)| Command::Await { id, wait_us }),
         12 => renew,
         14 => finish,

@@ -13,6 +13,7 @@
 //! renew a|holder=R [ttl=T] [data=D|json=J] [owner=O] [version=N]
 //! release|abort|withdraw|revoke a|holder=R [owner=O] [version=N] [reason=TEXT] [purge]
 //! lock-all owner=O [ttl=T] [data=D|json=J] a@R b@S …
+//! revoke-when-gone a [reason=TEXT]
 //! revoke-all [on=R] [before=N] [reason=TEXT]
 //! settle R …            configure NAME=N …          tick        refuse
 //! upgrade version=N     budgets [total|per_owner|per_namespace|finished=N] …

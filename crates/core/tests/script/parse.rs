@@ -132,6 +132,9 @@ pub(crate) fn command(
         "abort" => finish(Ending::Aborted, &mut args, names)?,
         "withdraw" => finish(Ending::Withdrawn, &mut args, names)?,
         "revoke" => finish(Ending::Revoked, &mut args, names)?,
+        "revoke-when-gone" => {
+            Command::RevokeWhenGone { reason: args.arc("reason"), id: names.id(&args.word()?) }
+        }
         "revoke-all" => Command::Revoke {
             resource: args.arc("on"),
             before: args.number("before")?.unwrap_or(next_sequence),

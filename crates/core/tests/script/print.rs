@@ -37,7 +37,8 @@ fn outcome(outcome: &Outcome) -> String {
         | Outcome::Existing(view)
         | Outcome::Active(view)
         | Outcome::Renewed(view)
-        | Outcome::Finished(view) => format!("{outcome}{}", until(view)),
+        | Outcome::Finished(view)
+        | Outcome::Revoking(view) => format!("{outcome}{}", until(view)),
         Outcome::LockedAll(views) if views.is_empty() => outcome.to_string(),
         Outcome::LockedAll(views) => {
             let views: Vec<String> = views.iter().map(brief).collect();
@@ -58,6 +59,7 @@ fn cause(rejection: &Rejection) -> String {
         | Rejection::NotHeld(_, Some(view))
         | Rejection::Final(view)
         | Rejection::NotOwner(view)
+        | Rejection::Revoking(view)
         | Rejection::VersionMismatch(view) => format!(": {}", brief(view)),
         Rejection::KeyReused(id) => format!(": {id}"),
         _ => String::new(),
@@ -108,11 +110,12 @@ pub(crate) fn claim(view: &View) -> String {
         0..100 => String::from_utf8_lossy(bytes).into_owned(),
         len => format!("{len} bytes"),
     };
+    put("revoking", claim.is_revoking().then(|| "yes".into()));
+    put("waiters", (view.waiters > 0).then(|| view.waiters.to_string()));
     put("data", data.map(|data| format!("{:?}:{}", data.format, text(&data.bytes))));
     put("key", claim.idempotency.as_ref().map(|known| format!("{}/{}", known.key, known.fingerprint)));
     put("ended", claim.end.as_ref().map(|end| wall(end.ended_us, end.ended_wall_us)));
-    let reason = claim.end.as_ref().and_then(|end| end.reason.as_ref());
-    put("reason", reason.map(|reason| format!("{reason:?}")));
+    put("reason", claim.reason().map(|reason| format!("{reason:?}")));
     words.join(" ")
 }
 

@@ -52,6 +52,8 @@ pub(super) use self::serve::PeerServer;
 
 /// How long an answer may take. Whoever asks tries again, or elsewhere.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// The same where a client waits, and a leader answers at once: a connection from before a cut may never bring the answer.
+const CLIENT_WAITS_MAX: Duration = Duration::from_secs(1);
 /// A peer that asked so lately has clients who wait for what this leader commits.
 const LATELY: Duration = Duration::from_secs(1);
 /// How long a change of the members may take: the new one may have to copy the whole table first.
@@ -210,7 +212,11 @@ impl Peers {
     /// Asks a member.
     pub(super) async fn ask(&self, id: NodeId, ask: &Ask) -> Result<Answer, PeerError> {
         let link = self.links.lock().get(&id).cloned();
-        let time = if matches!(ask, Ask::Change(_) | Ask::Join { .. }) { CHANGE_MAX } else { ANSWER_MAX };
+        let time = match ask {
+            Ask::Change(_) | Ask::Join { .. } => CHANGE_MAX,
+            Ask::Forward(_) | Ask::Barrier => CLIENT_WAITS_MAX,
+            _ => ANSWER_MAX,
+        };
         link.ok_or(PeerError::NoMember(id))?.ask(ask, time).await
     }
 

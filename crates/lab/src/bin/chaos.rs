@@ -2,7 +2,7 @@
 //!
 //! In:    `--binary PATH --minutes N` and, if you like, `--seconds N --nodes N --seed N --clients N --holders N
 //!        --faketime PATH --pace storm|soak --first FAULT,FAULT
-//!        --without FAULT`.
+//!        --without FAULT --healed-within SECONDS`.
 //! Out:   faults as they happen, a summary and a verdict; status 1 after a violation.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to a person")]
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use leasehold_lab::chaos::by_node::HEALED_WITHIN;
 use leasehold_lab::chaos::{self, Fault, Pace, Plan};
 
 fn faults(names: &str) -> anyhow::Result<Vec<Fault>> {
@@ -30,6 +31,7 @@ fn plan() -> anyhow::Result<Plan> {
         pace: Pace::Storm,
         first: Vec::new(),
         without: Vec::new(),
+        healed_within: HEALED_WITHIN,
         faketime: None,
         verbose: true,
     };
@@ -49,6 +51,7 @@ fn plan() -> anyhow::Result<Plan> {
             "--without" => plan.without = faults(&value)?,
             "--pace" if value == "storm" => plan.pace = Pace::Storm,
             "--pace" if value == "soak" => plan.pace = Pace::Soak,
+            "--healed-within" => plan.healed_within = Duration::from_secs(number()?),
             "--faketime" if value.is_empty() => {}
             "--faketime" => plan.faketime = Some(value.into()),
             _ => bail!("{name} is unknown: see the head of crates/lab/src/bin/chaos.rs"),

@@ -12,7 +12,7 @@ use leasehold_lab::cluster::{Cluster, PATIENCE};
 use leasehold_lab::http::request;
 
 /// One way delay in milliseconds, the heartbeat that goes with it, and how often the leader is killed.
-const ROWS: [(u64, u64, usize); 4] = [(0, 50, 10), (1, 50, 5), (20, 150, 3), (80, 500, 3)];
+const ROWS: [(u64, u64, usize); 4] = [(0, 128, 10), (1, 128, 5), (20, 150, 3), (80, 500, 3)];
 const CLAIMS: usize = 60;
 
 fn main() -> anyhow::Result<()> {

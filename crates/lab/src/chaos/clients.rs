@@ -39,9 +39,10 @@ pub const DIALECTS: [Dialect; 4] = [Dialect::Claims, Dialect::Locks, Dialect::Le
 /// One client, and what it saw.
 pub struct Client {
     book: Notebook,
-    shared: Arc<Shared>,
-    random: Random,
-    place: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) random: Random,
+    /// The node that it asks next.
+    pub(super) place: usize,
 }
 
 /// How a request ended.
@@ -74,19 +75,19 @@ impl Client {
         self.book
     }
 
-    fn now_us(&self) -> u64 {
+    pub(super) fn now_us(&self) -> u64 {
         self.shared.now_us()
     }
 
-    fn begin(&self, resource: String) -> Held {
+    pub(super) fn begin(&self, resource: String) -> Held {
         self.shared.begin(resource)
     }
 
-    fn note(&mut self, held: &Held, call: Call, called_us: u64, answer: Answer) {
+    pub(super) fn note(&mut self, held: &Held, call: Call, called_us: u64, answer: Answer) {
         self.book.note(held, call, called_us, answer);
     }
 
-    fn odd(&self, what: &str, reply: &Reply) {
+    pub(super) fn odd(&self, what: &str, reply: &Reply) {
         self.shared.odd(format!("{what}: {} {}", reply.status, reply.body));
     }
 
@@ -130,6 +131,9 @@ impl Client {
     // ---- claims
 
     fn claim(&mut self) {
+        if self.random.percent(10) {
+            return self.claim_once();
+        }
         let resource = match self.random.below(8) {
             2 => holder_name(self.shared.round, &mut self.random),
             0 => self.lease_name(),
@@ -155,6 +159,7 @@ impl Client {
         self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, answer);
         let id = reply.json()["url"].as_str().and_then(last_part).unwrap_or_default();
         self.book.known(&held, &id);
+        self.check_age(&id, answer, self.now_us());
         if self.wait_for_turn(&held, &id, answer) {
             self.use_claim(&held, &id, ttl_us);
         }
@@ -234,6 +239,7 @@ impl Client {
         match self.send("PATCH", &format!("/v1/claims/{id}/"), &[], &body, true) {
             Sent::Answered(reply, _) if reply.status == 204 => {
                 self.note(held, Call::Finish, called_us, Answer::Done);
+                self.check_age(id, Answer::Done, self.now_us());
             }
             Sent::Answered(reply, _) if reply.status == 400 => {
                 let ended = reply.json()["status"].as_str().is_some_and(|text| text.contains(status));
@@ -303,7 +309,8 @@ impl Client {
             return self.note(&held, call, called_us, Answer::Unknown);
         };
         match (reply.status, token_of(&reply), unknown) {
-            (201 | 405, Some(token), 0) | (405, Some(token), _) => {
+            // "You hold it already" says that a request before this one happened: one whose outcome was not known.
+            (201, Some(token), 0) | (405, Some(token), 1..) => {
                 self.note(&held, call, called_us, Answer::Active { token });
             }
             // The first may have happened and be over.
@@ -402,7 +409,7 @@ fn token_of(reply: &Reply) -> Option<u64> {
 }
 
 /// What the claims dialect says of a claim.
-fn state(claim: &Value) -> Option<Answer> {
+pub(super) fn state(claim: &Value) -> Option<Answer> {
     match claim["status"].as_str()? {
         "waiting" => Some(Answer::Waiting),
         "active" => Some(Answer::Active { token: claim["token"].as_u64()? }),
@@ -411,6 +418,6 @@ fn state(claim: &Value) -> Option<Answer> {
 }
 
 /// 503 and 507 say that nothing happened, but for leases, where a header may say that nobody knows.
-fn is_certainly_undone(reply: &Reply) -> bool {
+pub(super) fn is_certainly_undone(reply: &Reply) -> bool {
     matches!(reply.status, 503 | 507) && reply.header("leasehold-outcome").is_none()
 }

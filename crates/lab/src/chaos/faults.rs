@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 
 use crate::cluster::{Cluster, PATIENCE};
+use crate::proxy::Break;
 use crate::random::Random;
 
 /// Long requests that are enough to fill what a node keeps for its log: two segments.
@@ -34,6 +35,14 @@ pub enum Fault {
     Isolate,
     /// One link cut one way.
     CutOneWay,
+    /// One node's answers to another one's questions stop; all else passes.
+    Mute,
+    /// A node closes all connections of its peers, and takes no new ones.
+    Refuse,
+    /// All connections to a node are reset. New ones can be made.
+    Reset,
+    /// One end of all connections to a node is gone, and the other end is not told.
+    HalfOpen,
     /// Everything between the nodes comes later.
     Delay,
     /// SIGTERM and a new start, one node after the other.
@@ -57,6 +66,10 @@ impl fmt::Display for Fault {
             Self::Pause => "pause",
             Self::Isolate => "isolate",
             Self::CutOneWay => "cut-one-way",
+            Self::Mute => "mute",
+            Self::Refuse => "refuse",
+            Self::Reset => "reset",
+            Self::HalfOpen => "half-open",
             Self::Delay => "delay",
             Self::RollingRestart => "rolling-restart",
             Self::Replace => "replace",
@@ -69,13 +82,17 @@ impl fmt::Display for Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::KillLeader,
         Self::Kill,
         Self::KillAll,
         Self::Pause,
         Self::Isolate,
         Self::CutOneWay,
+        Self::Mute,
+        Self::Refuse,
+        Self::Reset,
+        Self::HalfOpen,
         Self::Delay,
         Self::RollingRestart,
         Self::Replace,
@@ -83,6 +100,12 @@ impl Fault {
         Self::ClockJump,
         Self::FullDisk,
     ];
+
+    /// Whether it hurts links alone: all processes run on.
+    pub(super) fn is_of_links(self) -> bool {
+        use Fault::{CutOneWay, Delay, HalfOpen, Isolate, Mute, Refuse, Reset};
+        matches!(self, Isolate | CutOneWay | Mute | Refuse | Reset | HalfOpen | Delay)
+    }
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -111,6 +134,8 @@ pub(super) struct Injector {
     /// Kinds that don't come up.
     without: Vec<Fault>,
     clocks: Option<PathBuf>,
+    /// What was done since everything was last healed.
+    pub(super) hurt: Vec<Fault>,
     /// How often each kind was done.
     pub(super) done: BTreeMap<Fault, u64>,
     /// How often a node ran out of space and said so.
@@ -121,7 +146,8 @@ pub(super) struct Injector {
 
 impl Injector {
     pub(super) fn new(nodes: u64, spared: Option<u64>, without: Vec<Fault>, clocks: Option<PathBuf>) -> Self {
-        Self { nodes, spared, without, clocks, done: BTreeMap::new(), filled: 0, stopped_when_full: 0 }
+        let (hurt, done) = Default::default();
+        Self { nodes, spared, without, clocks, hurt, done, filled: 0, stopped_when_full: 0 }
     }
 
     /// Those whose process may be ended.
@@ -137,6 +163,10 @@ impl Injector {
             (Fault::Pause, 3),
             (Fault::Isolate, 3),
             (Fault::CutOneWay, 3),
+            (Fault::Mute, 2),
+            (Fault::Refuse, 2),
+            (Fault::Reset, 2),
+            (Fault::HalfOpen, 2),
             (Fault::Delay, 2),
             (Fault::RollingRestart, 1),
             (Fault::Replace, 1),
@@ -184,6 +214,13 @@ impl Injector {
             }
             Fault::Isolate => cluster.isolate(&[any]),
             Fault::CutOneWay => cluster.cut(any, other),
+            Fault::Mute => cluster.network.mute(any, other),
+            Fault::Refuse => cluster.network.refuse(any),
+            Fault::Reset => cluster.network.break_all(any, Break::Reset),
+            Fault::HalfOpen => {
+                let gone = [Break::HalfOpenCaller, Break::HalfOpenCalled];
+                cluster.network.break_all(any, *random.pick(&gone));
+            }
             Fault::Delay => cluster.delay_all(Duration::from_millis(random.below(60))),
             Fault::RollingRestart => self.roll(cluster)?,
             Fault::Replace => self.replace(cluster, victim)?,
@@ -198,6 +235,7 @@ impl Injector {
             Fault::ClockJump => self.jump(any, random)?,
             Fault::FullDisk => self.fill_disk(cluster)?,
         }
+        self.hurt.push(fault);
         Ok(fault)
     }
 
@@ -297,6 +335,7 @@ impl Injector {
     /// Everything runs and everybody reaches everybody. (Clocks stay where they are: nobody promised to set them.)
     pub(super) fn heal(&mut self, cluster: &mut Cluster) -> anyhow::Result<()> {
         self.check_fallen(cluster)?;
+        self.hurt.clear();
         cluster.network.heal();
         let full = self.free_disk(cluster)?;
         for id in cluster.ids() {

@@ -11,12 +11,16 @@
 //! - `holders/`   the client library, the keychain and `leasehold run`
 //! - `notes.rs`   what all of them write down
 //! - `faults.rs`  what is done to the cluster
+//! - `by_node.rs` whether every node serves after healing
+//! - `honesty.rs` whether nodes admit how old their tables are, and what was called undone was not done
 //! - `gauge.rs`   memory and descriptors of the nodes, all through the run
 
+pub mod by_node;
 pub mod clients;
 mod faults;
 pub mod gauge;
 pub mod holders;
+mod honesty;
 pub mod notes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use self::by_node::Healed;
 use self::clients::{Client, DIALECTS};
 pub use self::faults::Fault;
 use self::faults::Injector;
@@ -68,6 +73,8 @@ pub struct Plan {
     pub first: Vec<Fault>,
     /// Faults that never come up.
     pub without: Vec<Fault>,
+    /// How soon every node must serve after its links were healed.
+    pub healed_within: Duration,
     /// `libfaketime`, where wall clocks are to jump.
     pub faketime: Option<PathBuf>,
     /// Whether every fault is told when it happens.
@@ -145,6 +152,14 @@ pub struct Summary {
     pub full: (u64, u64),
     /// How many rounds there were.
     pub rounds: u64,
+    /// How often everything was healed, and how long the slowest node took to serve after links alone had been hurt.
+    pub healings: u64,
+    /// See there.
+    pub slowest: Duration,
+    /// Claims that certainly were not made, and were looked for; stale reads that showed less than their client knew.
+    pub undone: usize,
+    /// See there.
+    pub behind: u64,
     /// What the nodes took.
     pub gauge: Option<Gauge>,
     /// How long it took.
@@ -166,6 +181,16 @@ impl fmt::Display for Summary {
         let all: u64 = faults.values().sum();
         let kinds: Vec<String> = faults.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
         writeln!(f, "{all} faults: {}", kinds.join(", "))?;
+        writeln!(
+            f,
+            "{} healings: every node served after each, {:.2?} at most after links alone were hurt",
+            self.healings, self.slowest
+        )?;
+        writeln!(
+            f,
+            "{} claims were certainly not made, and none was found; {} stale reads were behind, and said so",
+            self.undone, self.behind
+        )?;
         write!(f, "{} times a disk was full, and {} times its node stopped", full.0, full.1)?;
         gauge.as_ref().map_or(Ok(()), |gauge| write!(f, "\n{gauge}"))
     }
@@ -242,6 +267,8 @@ impl<'a> Run<'a> {
             handles: AtomicU64::new(self.handles),
             answered: AtomicU64::new(0),
             odd: std::sync::Mutex::default(),
+            undone: std::sync::Mutex::default(),
+            behind: AtomicU64::new(0),
         });
         let workers = self.workers(&shared);
         let worked = self.storm(&shared);
@@ -263,6 +290,8 @@ impl<'a> Run<'a> {
         let reader = Client::new(Notebook::new(u64::MAX, shared.clone()), self.random.fork());
         history.ops.extend(reader.read_again(newest));
         judge(&shared, &history)?;
+        self.summary.undone += honesty::find_undone(&shared, shared.nodes[0])?;
+        self.summary.behind += shared.behind.load(Ordering::Relaxed);
         self.sum_up(&shared, &history)
     }
 
@@ -292,14 +321,30 @@ impl<'a> Run<'a> {
             self.tell(format_args!("{fault}"));
             self.sleep(plan.pace.fault_ms());
             if self.random.percent(plan.pace.healed_percent()) {
-                self.injector.heal(&mut self.cluster)?;
+                self.heal()?;
                 progress(shared, 10).with_context(|| format!("after {fault}"))?;
                 self.sleep(plan.pace.quiet_ms());
             }
             self.tell_progress(shared);
         }
-        self.injector.heal(&mut self.cluster)?;
+        self.heal()?;
         progress(shared, 100).context("after everything was healed")
+    }
+
+    /// Heals everything, and has every node show that it serves.
+    fn heal(&mut self) -> anyhow::Result<()> {
+        let (at, hurt) = (Instant::now(), self.injector.hurt.clone());
+        self.injector.heal(&mut self.cluster)?;
+        self.summary.healings += 1;
+        let name = format!("healing-{}", self.summary.healings);
+        let links_alone = hurt.iter().all(|fault| fault.is_of_links());
+        let healed = Healed { at, hurt, name };
+        let took = by_node::all_serve(&self.cluster, &healed, self.plan.healed_within)?;
+        if links_alone {
+            self.summary.slowest = self.summary.slowest.max(took);
+        }
+        self.tell(format_args!("healed: every node served after {took:.2?}"));
+        Ok(())
     }
 
     fn sleep(&mut self, (least, most): (u64, u64)) {

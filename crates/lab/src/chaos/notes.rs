@@ -30,6 +30,10 @@ pub struct Shared {
     pub answered: AtomicU64,
     /// Answers that no client should get.
     pub odd: Mutex<Vec<String>>,
+    /// Resources on which a claim certainly was not made, though a client asked for it.
+    pub undone: Mutex<Vec<String>>,
+    /// Stale reads that showed less than their client knew.
+    pub behind: AtomicU64,
 }
 
 impl Shared {
@@ -46,6 +50,21 @@ impl Shared {
     /// Remembers what nobody should ever see.
     pub fn odd(&self, what: String) {
         self.odd.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// A claim on this resource certainly was not made.
+    pub(super) fn note_undone(&self, resource: String) {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).push(resource);
+    }
+
+    /// All of these so far.
+    pub(super) fn undone(&self) -> Vec<String> {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A stale read showed less than its client knew.
+    pub(super) fn count_behind(&self) {
+        self.behind.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Every node's address, for `LEASEHOLD_ADDR`; another one first for each number.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use leasehold_core::{Command, Outcome, Rejection, Scope, Status, Table, Used, limits};
+use leasehold_core::{Command, Outcome, Scope, Status, Table, Used, limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -135,16 +135,4 @@ pub async fn set(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Re
         Ok(other) => Err(problem(StatusCode::CONFLICT, "limits-refused", &other.to_string())),
         Err(error) => Err(engine_problem(&error)),
     }
-}
-
-/// How a dialect answers a claim that has no room in a byte budget, or in the leader's memory.
-pub fn no_room(rejection: &Rejection) -> Option<(StatusCode, &'static str)> {
-    let kind = match rejection {
-        Rejection::OwnerBytes(_) => "owner-bytes-full",
-        Rejection::NamespaceBytes(_) => "namespace-bytes-full",
-        Rejection::TableBytes(_) => "table-bytes-full",
-        Rejection::NoMemory => "memory-full",
-        _ => return None,
-    };
-    Some((StatusCode::INSUFFICIENT_STORAGE, kind))
 }

@@ -15,3 +15,4 @@ pub mod locks;
 mod metrics;
 pub mod openapi;
 pub mod probes;
+pub mod refused;

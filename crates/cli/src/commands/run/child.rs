@@ -16,6 +16,7 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::super::exec;
 use super::super::exit_code::SIGNALLED;
+use super::panics;
 
 /// How long what was killed may take to be gone.
 const DEAD_WITHIN: Duration = Duration::from_secs(2);
@@ -25,6 +26,8 @@ pub(super) struct Child {
     child: tokio::process::Child,
     group: Pid,
     has_terminal: bool,
+    /// It has ended, or was stopped: what it left in the background is not ours to stop.
+    is_over: bool,
 }
 
 impl Child {
@@ -43,13 +46,16 @@ impl Child {
             .spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = group.ok_or_else(|| io::Error::other("it ended before it began"))?;
+        panics::guard(Some(group));
         let has_terminal = give_terminal_to(group);
-        Ok(Self { child, group, has_terminal })
+        Ok(Self { child, group, has_terminal, is_over: false })
     }
 
     /// Its exit code, once it has one.
     pub(super) async fn exited(&mut self) -> io::Result<u8> {
-        Ok(code(self.child.wait().await?))
+        let status = self.child.wait().await?;
+        self.set_over();
+        Ok(code(status))
     }
 
     pub(super) fn pass_on(&self, signal: u8) {
@@ -67,6 +73,12 @@ impl Child {
             kill_process_group(self.group, Signal::KILL).ok();
             self.gone_by(BootInstant::now() + DEAD_WITHIN).await;
         }
+        self.set_over();
+    }
+
+    fn set_over(&mut self) {
+        self.is_over = true;
+        panics::guard(None);
     }
 
     async fn gone_by(&mut self, when: BootInstant) -> bool {
@@ -92,6 +104,17 @@ impl Child {
         if std::mem::take(&mut self.has_terminal) {
             tcsetpgrp(io::stdin(), getpgrp()).ok();
         }
+    }
+}
+
+/// Whatever went wrong here, the command does not outlive it.
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.is_over {
+            kill_process_group(self.group, Signal::KILL).ok();
+            self.set_over();
+        }
+        self.give_terminal_back();
     }
 }
 

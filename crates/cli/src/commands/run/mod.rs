@@ -1,11 +1,18 @@
 //! `leasehold run`: a command that runs while it holds a resource, and not a moment longer.
 //!
 //! In:    a resource and a command. Out: the command's exit code, or one that says why it was not run or was stopped.
-//! Never: leaves the command running when its claim is lost: its whole process group is gone before the ttl is over.
+//! Never: leaves the command running when its claim is lost: its whole process group is gone before the ttl is over. Says
+//!        that a resource is held unless a server said so, or that all went well unless the claim was held to the end.
 //!
-//! `wait.rs` shows how the claim waits, `child.rs` starts and stops the command, `signals.rs` hears signals.
+//! `wait.rs` shows how the claim waits, `held.rs` watches over command and claim, `child.rs` starts and stops the command,
+//! `outcome.rs` has the words and codes of what went wrong, `messages.rs` says them, `signals.rs` hears signals, `panics.rs`
+//! stops the command if this program fails.
 
 mod child;
+mod held;
+mod messages;
+mod outcome;
+mod panics;
 mod signals;
 mod wait;
 
@@ -13,23 +20,27 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold_client::clock::BootInstant;
-use leasehold_client::{Claim, ClaimRequest, Error, LockManager, Lost, Wait};
+use leasehold_client::{ClaimRequest, Error, LockManager, Wait};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use self::child::Child;
 use self::signals::Signals;
 pub(crate) use self::signals::any_signal;
+pub(crate) use self::wait::holder;
 use super::connect::{ConnectArgs, block_on};
-use super::exit_code::{CANNOT_RUN, LOST, NOT_ACQUIRED, NOT_FOUND, OWN_FAILURE, SIGNALLED};
+use super::exit_code::{NOT_ACQUIRED, OWN_FAILURE, SIGNALLED};
+use super::output;
 use super::seconds::Seconds;
-use super::{complain, output};
 
 /// What a command gets to stop in, unless told otherwise: a quarter of the ttl, at most this.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 /// Between the last KILL and the end of the ttl: what the kernel needs.
 const KILL_TAKES: Duration = Duration::from_millis(50);
+/// How long the server may take to hear that a claim is given up. After that its ttl ends it: `run` ends with its command, and
+/// with its time to wait, whatever becomes of the server.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+/// How long the last lines may take to be written.
+const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 /// Run a command while holding a resource
 ///
@@ -77,31 +88,38 @@ pub(crate) struct RunArgs {
 
 const EXIT_CODES: &str = "Exit codes:
   the command's own   it ran to its end, and the claim was held all the time
-  75                  not acquired: held by another (-n), or not free in time (-w); -E changes it
-  76                  the claim was lost while the command ran; the command was stopped
-  125                 leasehold itself failed: no server answers, it refuses, a flag makes no sense
+  75                  not acquired: the server says that it is held (-n, or a deadlock), or had queued the claim and it was not
+                      its turn in time (-w); -E changes it
+  76                  the claim was lost before the command had ended, whatever the command says; it was stopped if it still ran
+  125                 leasehold itself failed: no server answers, it can't serve or refuses, a flag makes no sense. Whether
+                      anyone holds the resource is not known
   126, 127            the command can't be run, or is not there
   128+n               the command, or leasehold while it waited, was ended by signal n";
 
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     signals::keep_the_terminal();
-    match block_on(hold_and_run(args)) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            complain(&format!("{error:#}"));
-            ExitCode::from(OWN_FAILURE)
-        }
-    }
+    messages::start();
+    panics::stop_the_command();
+    let code = block_on(hold_and_run(args)).unwrap_or_else(|error| {
+        messages::say(&format!("{error:#}"));
+        OWN_FAILURE
+    });
+    messages::flush(FLUSH_WITHIN);
+    ExitCode::from(code)
 }
 
 async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let grace = args.grace.map_or((args.ttl.0 / 4).min(GRACE_MAX), |grace| grace.0);
     let request = request(args, grace)?;
     let mut signals = Signals::listen()?;
-    let manager = LockManager::new(args.connect.options()?)?;
+    let mut options = args.connect.options()?;
+    options.end_timeout = LET_GO_WITHIN;
+    let urls = options.urls.clone();
+    let manager = LockManager::new(options)?;
+    let api = manager.api();
     let pending = manager.request(request)?;
     // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
-    let waiting = wait::acquired(pending, manager.api(), &args.resource, args.quiet);
+    let waiting = wait::acquired(pending, &api, &args.resource, args.quiet);
     tokio::pin!(waiting);
     let acquired = tokio::select! {
         acquired = &mut waiting => acquired,
@@ -113,14 +131,17 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     };
     let claim = match acquired {
         Ok(claim) => claim,
-        Err(error) => {
+        Err(wait::NotAcquired { error, mut holder }) => {
+            if holder.is_none() && matches!(error, Error::Timeout { .. }) {
+                holder = wait::holder(&api, &args.resource).await;
+            }
             manager.close().await;
-            return not_acquired(args, error);
+            return Ok(outcome::not_acquired(args, &error, holder.as_ref(), &urls));
         }
     };
-    let code = run_held(args, claim, grace, &mut signals).await;
+    let code = held::run(args, claim, grace, &mut signals, &api).await;
     manager.close().await;
-    code
+    Ok(code)
 }
 
 fn request(args: &RunArgs, grace: Duration) -> anyhow::Result<ClaimRequest> {
@@ -152,67 +173,4 @@ fn about_this(command: &[OsString]) -> String {
     let command: String = words.join(" ").chars().take(200).collect();
     let user = std::env::var("USER").ok();
     json!({ "host": host.trim(), "user": user, "pid": std::process::id(), "command": command }).to_string()
-}
-
-fn not_acquired(args: &RunArgs, error: Error) -> anyhow::Result<u8> {
-    match error {
-        Error::Timeout { .. } => {
-            if !args.quiet {
-                let held = format!("'{}' is held by another", args.resource);
-                let why = if args.nonblock { held } else { error.to_string() };
-                complain(&format!("not acquired: {}", output::plain(&why)));
-            }
-            Ok(args.conflict_exit_code)
-        }
-        error => Err(error.into()),
-    }
-}
-
-/// Runs the command and keeps an eye on the claim.
-async fn run_held(
-    args: &RunArgs,
-    claim: Claim,
-    grace: Duration,
-    signals: &mut Signals,
-) -> anyhow::Result<u8> {
-    let mut child = match Child::start(&args.command, &claim) {
-        Ok(child) => child,
-        Err(error) => {
-            claim.release().await.ok();
-            let name = args.command[0].to_string_lossy();
-            let is_missing = error.kind() == std::io::ErrorKind::NotFound;
-            let why = if is_missing { "there is no such command".into() } else { error.to_string() };
-            complain(&format!("{}: {why}", output::plain(&name)));
-            return Ok(if is_missing { NOT_FOUND } else { CANNOT_RUN });
-        }
-    };
-    let lost = claim.lost();
-    tokio::pin!(lost);
-    loop {
-        tokio::select! {
-            // A claim that is lost in the same moment as the command ends was held to the end, as far as anyone can say.
-            biased;
-            code = child.exited() => {
-                let code = code?;
-                child.give_terminal_back();
-                if let Err(error) = claim.release().await {
-                    complain(&format!("the command is through, but: {error}"));
-                }
-                return Ok(code);
-            }
-            why = &mut lost => {
-                complain(&format!("'{}' is lost: {why}; stopping the command", output::plain(&args.resource)));
-                // The server may have handed it over already (revoked), or will at the end of the ttl.
-                let latest = match why {
-                    Lost::NotRenewed(_) | Lost::MaxHold => claim.holds_until() + grace,
-                    _ => BootInstant::now() + grace,
-                };
-                child.stop(grace.min(latest.remaining())).await;
-                child.give_terminal_back();
-                claim.release().await.ok();
-                return Ok(LOST);
-            }
-            signal = signals.next() => child.pass_on(signal),
-        }
-    }
 }

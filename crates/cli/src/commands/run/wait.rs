@@ -1,106 +1,246 @@
-//! Waits for a claim's turn, and shows how on a terminal.
+//! Waits for a claim's turn, and shows how.
 //!
-//! In:    a claim that waits. Out: the claim that holds; on a terminal a line that says who holds it and where we are.
-//! Never: writes to a file or a pipe more than troubles, each once.
+//! In:    a claim that waits. Out: the claim that holds, or why it does not; on a terminal one line that says who holds the
+//!        resource and where we are; elsewhere a line when the wait begins and one when it is over.
+//! Never: shows this claim as the holder that it waits for, and never lets showing hold up the claim.
 
-use std::io::{IsTerminal, Write as _};
-
+use std::io::IsTerminal;
 use std::time::Duration;
 
+use leasehold_client::clock::BootInstant;
+use leasehold_client::wire::ClaimInfo;
 use leasehold_client::{Api, Claim, Error, Pending, Phase, Progress};
+use rustix::termios::tcgetwinsize;
 
-use super::super::{complain, output};
+use super::super::output;
+use super::messages;
 
 /// How often someone who looks at a terminal sees something new.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_secs(1);
+/// How long a server may be silent before that is said.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long one look at the holder may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// Columns of a terminal that does not say how many it has.
+const WIDTH_DEFAULT: usize = 80;
+
+/// A claim that was not acquired: why, and who held the resource, as far as that is known.
+pub(super) struct NotAcquired {
+    pub(super) error: Error,
+    pub(super) holder: Option<ClaimInfo>,
+}
 
 pub(super) async fn acquired(
     pending: Pending,
-    api: Api,
+    api: &Api,
     resource: &str,
     is_quiet: bool,
-) -> Result<Claim, Error> {
+) -> Result<Claim, NotAcquired> {
     let mut phases = pending.phases();
     let acquired = pending.acquired();
     tokio::pin!(acquired);
-    let is_looked_at = !is_quiet && std::io::stderr().is_terminal();
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut progress = Progress::default();
-    let mut line = Line { resource, is_shown: false, is_quiet, trouble: None };
+    let looking = look(api, resource, phases.clone());
+    tokio::pin!(looking);
+    let (mut has_looked, mut ticks) =
+        (false, tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK));
+    let mut show = Show::new(resource, is_quiet);
     loop {
         tokio::select! {
             claim = &mut acquired => {
-                line.clear();
-                return claim;
+                show.over(claim.is_ok());
+                return claim.map_err(|error| NotAcquired { error, holder: show.holder() });
             }
             Ok(()) = phases.changed() => {
                 if let Phase::Waiting(now) = &*phases.borrow_and_update() {
-                    progress = (**now).clone();
-                    line.show(&progress);
+                    show.learn(now);
                 }
             }
-            _ = looks.tick(), if is_looked_at && progress.claim.is_some() => {
-                let looking = look(&api, resource, &mut progress);
-                if let Ok(Ok(())) = tokio::time::timeout(LOOK_EVERY, looking).await {
-                    line.show(&progress);
-                }
+            // Only the next answer to the claim's own question would tell who holds it.
+            holder = &mut looking, if !has_looked => {
+                has_looked = true;
+                show.first_look(holder);
             }
+            _ = ticks.tick() => show.tick(),
         }
     }
 }
 
-/// Asks who holds the resource now, and where we are in the queue.
-async fn look(api: &Api, resource: &str, progress: &mut Progress) -> Result<(), Error> {
-    let holders = api.list(&[("resource", resource), ("status", "active")], 1).await?;
-    progress.holder = holders.into_iter().next();
-    if let Some(claim) = &progress.claim {
-        progress.position = api.get(claim).await?.position;
+/// Who holds the resource, once the claim is in the queue.
+async fn look(
+    api: &Api,
+    resource: &str,
+    mut phases: tokio::sync::watch::Receiver<Phase>,
+) -> Option<ClaimInfo> {
+    let queued =
+        phases.wait_for(|phase| matches!(phase, Phase::Waiting(progress) if progress.claim.is_some()));
+    if queued.await.is_err() {
+        return std::future::pending().await;
     }
-    Ok(())
+    holder(api, resource).await
 }
 
-/// The line on the terminal.
-struct Line<'a> {
+/// Who holds a resource, as far as the caller may read, and as far as a server says so soon.
+pub(crate) async fn holder(api: &Api, resource: &str) -> Option<ClaimInfo> {
+    let filters = [("resource", resource), ("status", "active")];
+    let holders = tokio::time::timeout(LOOK_WITHIN, api.list(&filters, 1)).await.ok()?.ok()?;
+    holders.into_iter().next()
+}
+
+/// What has been said, and the line on the terminal.
+struct Show<'a> {
     resource: &'a str,
-    is_shown: bool,
     is_quiet: bool,
-    trouble: Option<String>,
+    is_terminal: bool,
+    started: BootInstant,
+    progress: Progress,
+    /// When the holder was last heard of: its time goes on from there.
+    seen: BootInstant,
+    has_looked: bool,
+    is_line_shown: bool,
+    has_said_waiting: bool,
+    has_said_silence: bool,
 }
 
-impl Line<'_> {
-    fn show(&mut self, progress: &Progress) {
-        if self.is_quiet {
+impl<'a> Show<'a> {
+    fn new(resource: &'a str, is_quiet: bool) -> Self {
+        let now = BootInstant::now();
+        Self {
+            resource,
+            is_quiet,
+            is_terminal: std::io::stderr().is_terminal(),
+            started: now,
+            progress: Progress::default(),
+            seen: now,
+            has_looked: false,
+            is_line_shown: false,
+            has_said_waiting: false,
+            has_said_silence: false,
+        }
+    }
+
+    fn learn(&mut self, now: &Progress) {
+        if now.trouble != self.progress.trouble
+            && let Some(trouble) = &now.trouble
+        {
+            self.say(&format!("{trouble}; retrying"));
+        }
+        let known = std::mem::replace(&mut self.progress, now.clone()).holder;
+        match now.holder {
+            Some(_) => self.seen = BootInstant::now(),
+            None => self.progress.holder = known,
+        }
+        self.update();
+    }
+
+    fn first_look(&mut self, holder: Option<ClaimInfo>) {
+        self.has_looked = true;
+        if let Some(holder) = holder {
+            (self.progress.holder, self.seen) = (Some(holder), BootInstant::now());
+        }
+        self.update();
+    }
+
+    /// The holder as it is now. That is never this claim, even if it was promoted while somebody looked.
+    fn holder(&self) -> Option<ClaimInfo> {
+        let is_other = |holder: &&ClaimInfo| Some(holder.id()) != self.progress.claim.as_deref();
+        let mut holder = self.progress.holder.as_ref().filter(is_other)?.clone();
+        let later = BootInstant::now().since(self.seen).as_secs_f64();
+        holder.active_duration = holder.active_duration.map(|held| held + later);
+        Some(holder)
+    }
+
+    fn tick(&mut self) {
+        let is_silent = self.progress.claim.is_none() && self.progress.trouble.is_none();
+        if is_silent && !self.has_said_silence && BootInstant::now().since(self.started) >= SILENCE {
+            self.has_said_silence = true;
+            self.say(&format!("no server has answered yet; still asking for '{}'", self.resource));
+        }
+        self.update();
+    }
+
+    fn update(&mut self) {
+        if self.is_quiet || self.progress.claim.is_none() {
             return;
         }
-        if progress.trouble != self.trouble {
-            self.trouble.clone_from(&progress.trouble);
+        if self.is_terminal {
             self.clear();
-            if let Some(trouble) = &self.trouble {
-                complain(&format!("{}; trying again", output::plain(trouble)));
-            }
+            let width = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+            let width = if width == 0 { WIDTH_DEFAULT } else { width };
+            messages::write(fitting(&format!("leasehold: {}", self.line()), width - 1));
+            self.is_line_shown = true;
+        } else if self.has_looked && !std::mem::replace(&mut self.has_said_waiting, true) {
+            messages::say(&self.line());
         }
-        if !std::io::stderr().is_terminal() || (progress.position.is_none() && progress.holder.is_none()) {
-            return;
-        }
+    }
+
+    fn line(&self) -> String {
+        let place = self.progress.position;
+        let place = place.map_or(String::new(), |place| format!(", place {place} in the queue"));
+        let holder = self.holder().map_or(String::new(), |holder| format!(", {}", output::held_by(&holder)));
+        output::plain(&format!("waiting for '{}'{place}{holder}", self.resource))
+    }
+
+    fn over(&mut self, is_acquired: bool) {
         self.clear();
-        let place =
-            progress.position.map_or(String::new(), |position| format!(", place {position} in the queue"));
-        let holder = progress.holder.as_ref().map_or(String::new(), |holder| {
-            let since = holder
-                .active_duration
-                .map_or(String::new(), |held| format!(" for {}", output::seconds(held)));
-            format!(", held by {}{since}", output::holder(holder))
-        });
-        let text = format!("leasehold: waiting for '{}'{place}{holder}", output::plain(self.resource));
-        let text: String = text.chars().take(200).collect();
-        write!(std::io::stderr(), "{text}").ok();
-        self.is_shown = true;
+        if is_acquired && self.has_said_waiting {
+            let waited = BootInstant::now().since(self.started).as_secs_f64();
+            messages::say(&format!("'{}' is ours, after {}", self.resource, output::seconds(waited)));
+        }
+    }
+
+    fn say(&mut self, what: &str) {
+        if !self.is_quiet {
+            self.clear();
+            messages::say(&output::plain(what));
+        }
     }
 
     fn clear(&mut self) {
-        if std::mem::take(&mut self.is_shown) {
-            write!(std::io::stderr(), "\r\x1b[K").ok();
+        if std::mem::take(&mut self.is_line_shown) {
+            messages::write("\r\x1b[K".into());
         }
+    }
+}
+
+/// As much of a line as fits into so many columns. What is not ASCII counts for two: some of it is that wide.
+fn fitting(line: &str, width: usize) -> String {
+    let mut used = 0;
+    line.chars()
+        .take_while(|c| {
+            used += if c.is_ascii() { 1 } else { 2 };
+            used <= width
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_never_breaks() {
+        assert_eq!(fitting("waiting", 80), "waiting");
+        assert_eq!(fitting("waiting", 4), "wait");
+        assert_eq!(fitting("日本", 3), "日");
+    }
+
+    #[test]
+    fn a_waiter_is_never_shown_as_the_holder() {
+        let claim = |id: &str| {
+            serde_json::from_value::<ClaimInfo>(serde_json::json!({
+            "url": format!("http://h/v1/claims/{id}/"), "resource": "r", "status": "active",
+            "user_data": {"host": id} }))
+        };
+        let mut show = Show::new("r", false);
+        show.is_terminal = false;
+        let mut progress = Progress { claim: Some("mine".into()), ..Progress::default() };
+        progress.holder = claim("other").ok();
+        show.learn(&progress);
+        assert!(show.line().contains("held by other"), "{}", show.line());
+        show.first_look(claim("mine").ok());
+        assert!(!show.line().contains("held by"), "{}", show.line());
+        progress.holder = claim("mine").ok();
+        show.learn(&progress);
+        assert!(!show.line().contains("held by") && show.holder().is_none(), "{}", show.line());
     }
 }

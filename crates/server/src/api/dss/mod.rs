@@ -22,14 +22,14 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
-use crate::api::limits::no_room;
+use crate::api::refused::{limited, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;
 use crate::audit::Noted;
 use crate::message::Response;
 use crate::message::connection::Connection;
 use crate::message::headers::Headers;
-use crate::message::problem::{engine_problem, problem};
+use crate::message::problem::engine_problem;
 use crate::message::request::{Request, reason};
 use leasehold_engine::{EngineError, Settled};
 
@@ -216,12 +216,12 @@ async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Access) -> Result<Resp
             fates[index] = match rejection {
                 Rejection::Busy(holder) => Fate::failed(Errno::Eexist, Some(holder)),
                 Rejection::Repeated(_) => Fate::failed(Errno::Eexist, None),
-                rejection => return Err(full(&rejection)),
+                rejection => return Err(limited(&rejection, "dss")),
             };
             Ok(answer(kind, ask, fates, Some(&message), who))
         }
-        Outcome::Rejected(rejection) => Err(full(&rejection)),
-        other => Err(unexpected(&other)),
+        Outcome::Rejected(rejection) => Err(limited(&rejection, "dss")),
+        other => Err(unexpected(&other, "dss")),
     }
 }
 
@@ -329,32 +329,10 @@ fn renewed(outcome: Option<Outcome>) -> Result<Fate, Response> {
     match outcome {
         Some(Outcome::Renewed(view)) => Ok(Fate::ok(view)),
         Some(Outcome::Rejected(Rejection::NotHeld(..))) => Ok(Fate::failed(Errno::Enolck, None)),
-        Some(Outcome::Rejected(Rejection::NotOwner(view))) => Ok(Fate::failed(Errno::Eacces, Some(view))),
-        Some(other) => Err(unexpected(&other)),
+        Some(Outcome::Rejected(Rejection::NotOwner(view) | Rejection::Revoking(view))) => {
+            Ok(Fate::failed(Errno::Eacces, Some(view)))
+        }
+        Some(other) => Err(unexpected(&other, "dss")),
         None => Err(engine_problem(&EngineError::Unknown)),
     }
-}
-
-/// A limit of the operator's: no error of a lock.
-fn full(rejection: &Rejection) -> Response {
-    let (status, kind) = match rejection {
-        Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
-        Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
-        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => match no_room(rejection) {
-            Some(known) => known,
-            None => return unexpected(&Outcome::Rejected(rejection.clone())),
-        },
-    };
-    problem(status, kind, &rejection.to_string())
-}
-
-/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
-fn unexpected(outcome: &Outcome) -> Response {
-    tracing::error!(%outcome, "the table gave an answer that the typed locks can't render");
-    problem(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "bug",
-        "the answer can't be rendered; the change may have happened",
-    )
 }

@@ -31,6 +31,7 @@ use self::parse::{Format, bad};
 use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::api::refused::unexpected;
 use crate::app::App;
 use crate::app::receive::read_body;
 use crate::audit::Noted;
@@ -254,7 +255,7 @@ impl Asked<'_> {
                 Ok(response)
             }
             Outcome::Rejected(rejection) => self.rejected(rejection).await,
-            other => Err(render::bug(&other)),
+            other => Err(unexpected(&other, "leases")),
         }
     }
 
@@ -347,6 +348,9 @@ impl Asked<'_> {
                     view.claim.version
                 );
                 (StatusCode::CONFLICT, Some(*view), line)
+            }
+            Rejection::Revoking(view) => {
+                (StatusCode::CONFLICT, Some(*view), "the lease is being revoked: release it".into())
             }
             // The claim that was to be revoked is over.
             Rejection::Final(view) => (StatusCode::NOT_FOUND, Some(*view), String::new()),

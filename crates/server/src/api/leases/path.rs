@@ -83,11 +83,11 @@ fn decoded_segments(path: &str) -> Option<Vec<Result<Vec<u8>, String>>> {
     Some(path.strip_prefix("/v1/")?.split('/').map(decode).collect())
 }
 
-/// Decoded segments of a path.
-type Segments<'a> = &'a [Vec<u8>];
+/// Decoded parts of a path.
+type Segments = [Vec<u8>];
 
 /// The segments of the namespace and of the name.
-fn divide(segments: Segments<'_>) -> Result<(Segments<'_>, Segments<'_>), PathMistake> {
+fn divide(segments: &Segments) -> Result<(&Segments, &Segments), PathMistake> {
     let bad = |why: &str| Err(PathMistake::Bad(why.into()));
     if segments.iter().any(|segment| matches!(segment.as_slice(), b"." | b"..")) {
         return bad(

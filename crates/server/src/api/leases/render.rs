@@ -8,7 +8,7 @@ use hyper::ext::ReasonPhrase;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use leasehold_core::{Claim, Data, Format as DataFormat, Rejection, View};
+use leasehold_core::{Claim, Data, Format as DataFormat, Outcome, Rejection, View};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use super::lease::{Lease, Times, is_held, times};
 use super::parse::Format;
 use super::report;
 use crate::access::Caller;
-use crate::api::limits::no_room;
+use crate::api::refused::{limit, unexpected};
 use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::{Response, typed};
 use leasehold_engine::EngineError;
@@ -233,13 +233,12 @@ fn base64(bytes: &[u8]) -> String {
 pub(super) fn refused(rejection: &Rejection) -> Response {
     let namespace_full = StatusCode::from_u16(509).unwrap_or(StatusCode::INSUFFICIENT_STORAGE);
     let (status, kind) = match rejection {
-        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
         Rejection::OwnerFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "owner-full"),
         Rejection::NamespaceFull(_) => (namespace_full, "namespace-full"),
         Rejection::NamespaceBytes(_) => (namespace_full, "namespace-bytes-full"),
-        other => match no_room(other) {
+        other => match limit(other) {
+            Some((_, "queue-full")) | None => return unexpected(&Outcome::Rejected(other.clone()), "leases"),
             Some(known) => known,
-            None => return bug(other),
         },
     };
     let mut response = try_again(problem(status, kind, &rejection.to_string()));
@@ -248,13 +247,6 @@ pub(super) fn refused(rejection: &Rejection) -> Response {
         response.extensions_mut().insert(ReasonPhrase::from_static(b"Namespace Full"));
     }
     response
-}
-
-/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
-pub(super) fn bug(answer: &dyn std::fmt::Display) -> Response {
-    tracing::error!(%answer, "the table gave an answer that the leases dialect can't render");
-    let detail = "the answer can't be rendered; the change may have happened: fetch the lease to see";
-    problem(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
 }
 
 /// The engine gave no outcome. This protocol has one number for whatever keeps the quorum from answering; a header tells

@@ -10,9 +10,10 @@ use leasehold_core::table::Resource;
 use leasehold_core::{Command, Outcome, Table, View};
 
 use super::parse::is_name;
-use super::{HAL, render, unexpected};
+use super::{HAL, render};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::api::refused::unexpected;
 use crate::app::App;
 use crate::app::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::config::AdminAccess;
@@ -161,7 +162,7 @@ async fn revoke(
         match outcome {
             Outcome::Revoked { count, more: true } => revoked += count,
             Outcome::Revoked { count, more: false } => return Ok(revoked + count),
-            other => return Err(unexpected(&other)),
+            other => return Err(unexpected(&other, "locks")),
         }
     }
 }

@@ -26,13 +26,13 @@ pub use self::orphans::{withdraw_of_silent_nodes, withdraw_orphans};
 pub use self::parse::is_name;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::limits::no_room;
+use crate::api::refused::unexpected;
 use crate::app::App;
 use crate::app::receive::read_body;
 use crate::audit::Noted;
 use crate::message::connection::Connection;
 use crate::message::headers::Headers;
-use crate::message::problem::{engine_problem, not_found, problem, try_again};
+use crate::message::problem::{engine_problem, not_found};
 use crate::message::request::{Request, reason};
 use crate::message::{Response, empty, typed};
 
@@ -141,7 +141,7 @@ pub async fn delete(
     match outcome {
         Outcome::Finished(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Outcome::Rejected(Rejection::Final(_) | Rejection::Unknown(_)) => Err(no_lock()),
-        other => Err(unexpected(&other)),
+        other => Err(unexpected(&other, "locks")),
     }
 }
 
@@ -166,26 +166,4 @@ fn with_token(mut response: Response, view: &View) -> Response {
 
 fn no_lock() -> Response {
     not_found("there is no such lock on this resource: it is over, or never was")
-}
-
-/// The table has no room.
-fn refused(rejection: &Rejection) -> Response {
-    let (status, kind) = match rejection {
-        Rejection::QueueFull(_) => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
-        Rejection::OwnerFull(_) => (StatusCode::TOO_MANY_REQUESTS, "owner-full"),
-        Rejection::NamespaceFull(_) => (StatusCode::TOO_MANY_REQUESTS, "namespace-full"),
-        Rejection::TableFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "table-full"),
-        _ => match no_room(rejection) {
-            Some(known) => known,
-            None => return unexpected(&Outcome::Rejected(rejection.clone())),
-        },
-    };
-    try_again(problem(status, kind, &rejection.to_string()))
-}
-
-/// The table answered with something that no command of this dialect asks for: a bug, said loudly.
-fn unexpected(outcome: &Outcome) -> Response {
-    tracing::error!(%outcome, "the table gave an answer that the locks dialect can't render");
-    let detail = "the answer can't be rendered; the change may have happened";
-    problem(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
 }

@@ -12,8 +12,8 @@ use hyper::StatusCode;
 use leasehold_core::{ClaimId, Command, NewClaim, OnBusy, Outcome, Rejection, Status, View};
 
 use super::orphans::NODE_SILENT;
-use super::{refused, unexpected};
 use crate::access::Caller;
+use crate::api::refused::{limited, unexpected};
 use crate::app::App;
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, problem};
@@ -49,13 +49,13 @@ impl NotAcquired {
         match self {
             Self::TimedOut => empty(StatusCode::REQUEST_TIMEOUT),
             Self::Deleted => empty(StatusCode::CONFLICT),
-            Self::Refused(rejection) => refused(&rejection),
+            Self::Refused(rejection) => limited(&rejection, "locks"),
             Self::Failed(error) => engine_problem(&error),
             Self::CredentialsEnded => {
                 let detail = "the credentials ended while the request waited, and it was withdrawn";
                 problem(StatusCode::UNAUTHORIZED, "unauthorized", detail)
             }
-            Self::Unexpected(outcome) => unexpected(&outcome),
+            Self::Unexpected(outcome) => unexpected(&outcome, "locks"),
         }
     }
 }
