@@ -68,7 +68,7 @@ fn a_request_allocates_no_more_than_its_budget() {
             cluster: None,
         });
         let engine = engine.await.unwrap();
-        let server = Server::bind(engine.clone(), config, guards, observer).await.unwrap();
+        let server = Server::bind(engine.clone(), config, guards, observer).unwrap();
         (engine, server)
     });
     let mut client = Client::new(server.local_addrs().unwrap()[0]);
