@@ -4,9 +4,12 @@ In:    names of resources. Out: claims that hold them, renewed by one keychain p
 Never: a claim that is reported as held when the server could have handed it over.
 """
 
+from ._claim import Claim
 from ._errors import (
     Aborted,
+    AlreadyClaimed,
     Ended,
+    Foreign,
     Invalid,
     KeychainGone,
     LeaseholdError,
@@ -16,15 +19,18 @@ from ._errors import (
     Unknown,
     Unreachable,
 )
-from ._manager import Claim, LockManager
+from ._manager import Lock, LockManager
 
 __all__ = [
     "Aborted",
+    "AlreadyClaimed",
     "Claim",
     "Ended",
+    "Foreign",
     "Invalid",
     "KeychainGone",
     "LeaseholdError",
+    "Lock",
     "LockManager",
     "Lost",
     "NotAcquired",

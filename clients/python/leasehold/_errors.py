@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Type
+from typing import Any
 
 
 class LeaseholdError(Exception):
     """Anything that went wrong."""
 
 
-class Invalid(LeaseholdError):
-    """A setting makes no sense."""
+class Invalid(LeaseholdError, ValueError):
+    """A setting makes no sense: a URL, a time, a name."""
 
 
 class NotAcquired(LeaseholdError):
     """It was not free in time. The claim has left the queue."""
+
+    #: The claim that holds the resource, as far as the server has told: ``claim``, ``owner``, ``token``, ``user_data``.
+    holder: dict[str, Any] | None = None
+    #: The place in the queue that was reached; 1 is next.
+    position: int | None = None
 
 
 class Unreachable(LeaseholdError):
@@ -22,7 +27,11 @@ class Unreachable(LeaseholdError):
 
 
 class Refused(LeaseholdError):
-    """The server refuses, or this manager already has a claim on the resource."""
+    """The server refuses."""
+
+
+class AlreadyClaimed(Refused):
+    """This thread or task has a claim on the resource already, and would wait for itself."""
 
 
 class Ended(LeaseholdError):
@@ -44,15 +53,19 @@ class Aborted(LeaseholdError):
 
 
 class KeychainGone(LeaseholdError):
-    """The keychain process is not there any more; whatever was held is lost."""
+    """The keychain process can't be started, or the manager is closed."""
 
 
-KINDS: Dict[str, Type[LeaseholdError]] = {
+class Foreign(LeaseholdError):
+    """The claim belongs to another process, of which this one is a forked child."""
+
+
+KINDS: dict[str, type[LeaseholdError]] = {
     "invalid": Invalid,
     "timeout": NotAcquired,
     "unreachable": Unreachable,
     "refused": Refused,
-    "already-claimed": Refused,
+    "already-claimed": AlreadyClaimed,
     "ended": Ended,
     "lost": Lost,
     "unknown": Unknown,
@@ -61,7 +74,7 @@ KINDS: Dict[str, Type[LeaseholdError]] = {
 }
 
 
-def from_answer(answer: Dict[str, Any]) -> LeaseholdError:
-    """The exception for an answer that is none of success."""
+def from_answer(answer: dict[str, Any]) -> LeaseholdError:
+    """The exception for an answer that is not a success."""
     kind = KINDS.get(str(answer.get("error")), LeaseholdError)
     return kind(str(answer.get("detail", answer)))

@@ -1,21 +1,39 @@
-"""The lock manager and its claims.
+"""The lock manager.
 
-In:    names of resources. Out: claims, context managers that release what they hold.
+In:    names of resources. Out: claims, and locks that look like those of ``threading``.
 Never: calls a callback while it holds a lock of its own.
 """
 
 from __future__ import annotations
 
+import builtins
+import functools
+import getpass
+import inspect
+import itertools
+import logging
 import os
 import queue
+import signal
+import socket
+import sys
 import threading
+import uuid
+import weakref
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type, Union
+from typing import Any, Callable, TypeVar, cast
 
-from ._errors import Ended, KeychainGone, LeaseholdError, Lost
-from ._keychain import Event, Keychain
+from ._claim import RELEASE_LIMIT, Claim
+from ._clock import boottime
+from ._errors import AlreadyClaimed, Invalid, NotAcquired, Unknown
+from ._hold import Hold, LostCallback
+from ._link import Link
+from ._request import Answer
 
-LostCallback = Callable[["Claim", str], None]
+log = logging.getLogger("leasehold")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class LockManager:
@@ -23,205 +41,346 @@ class LockManager:
 
     def __init__(
         self,
-        url: Union[str, Sequence[str], None] = None,
+        url: str | Sequence[str] | None = None,
         *,
-        ttl: Optional[float] = None,
-        timeout: Optional[float] = None,
-        max_hold: Optional[float] = None,
-        key: Optional[str] = None,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        max_hold: float | None = None,
+        key: str | None = None,
+        api_version: str | None = None,
+        on_lost: str = "report",
     ) -> None:
-        """``url``: the server, or several that are tried in turn. ``ttl``, ``timeout`` and ``max_hold``, in seconds, are
-        for claims that don't say otherwise. What is not given comes from ``LEASEHOLD_ADDR`` and ``LEASEHOLD_KEY``."""
-        args: List[str] = []
+        """``url``: the server, or several that are tried in turn. ``ttl``, ``timeout`` and ``max_hold``, in seconds,
+        are for claims that don't say otherwise. ``on_lost="terminate"`` sends SIGTERM to this process when a claim is
+        lost, after the claim's callback. What is not given comes from ``LEASEHOLD_ADDR``, ``LEASEHOLD_KEY`` and
+        ``LEASEHOLD_KEY_FILE``."""
+        self._settings: dict[str, Any] = {
+            "url": url,
+            "ttl": ttl,
+            "timeout": timeout,
+            "max_hold": max_hold,
+            "key": key,
+            "api_version": api_version,
+            "on_lost": on_lost,
+        }
+        self._timeout = timeout
+        self._terminates = _terminates(on_lost)
+        self._newest: weakref.WeakValueDictionary[tuple[str, str], Hold] = weakref.WeakValueDictionary()
+        self._lock = threading.RLock()
+        self._callbacks = _Callbacks()
+        command = [os.environ.get("LEASEHOLD_BIN") or "leasehold", "keychain", "--tell-renewals"]
         for flag, value in (("--ttl", ttl), ("--timeout", timeout), ("--max-hold", max_hold)):
             if value is not None:
-                args += [flag, repr(float(value))]
-        env = dict(os.environ)
-        if url is not None:
-            env["LEASEHOLD_ADDR"] = url if isinstance(url, str) else ",".join(url)
-        if key is not None:
-            # Not a flag: others on this machine could see it.
-            env["LEASEHOLD_KEY"] = key
-        self._lock = threading.Lock()
-        self._claims: Dict[str, Claim] = {}
-        # Events that came before their claim was known here.
-        self._early: Dict[str, Event] = {}
-        self._events: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-        self._caller = threading.Thread(target=self._call_back, name="leasehold-callbacks", daemon=True)
-        self._caller.start()
-        self._keychain = Keychain(args, env, self._heard)
+                command += [flag, repr(_seconds(flag[2:].replace("-", "_"), value))]
+        if api_version is not None:
+            command += ["--api-version", api_version]
+        self._link = Link(command, _environment(url, key), self._callbacks.lost)
+        finalizer = weakref.finalize(self, self._link.close_soon)
+        finalizer.atexit = False
 
     def claim(
         self,
         resource: str,
         *,
-        ttl: Optional[float] = None,
-        timeout: Optional[float] = None,
+        ttl: float | None = None,
+        timeout: float | None = None,
         data: Any = None,
-        max_hold: Optional[float] = None,
-        lead: Optional[float] = None,
-        lost: Optional[LostCallback] = None,
-    ) -> "Claim":
-        """Waits for the turn of a new claim. ``timeout=0`` does not wait; ``data`` is any JSON that is kept with the claim;
-        ``lead`` is how long before the end of the ttl it is called lost; ``lost`` is called, once, if it is."""
-        answer = self._keychain.ask(
-            "claim", resource=resource, ttl=ttl, timeout=timeout, data=data, max_hold=max_hold, lead=lead
-        )
-        claim = Claim(self, resource, answer["claim"], answer["token"], lost)
-        with self._lock:
-            self._claims[claim.id] = claim
-            early = self._early.pop(claim.id, None)
-        if early is not None:
-            self._heard(early)
+        max_hold: float | None = None,
+        lead: float | None = None,
+        lost: LostCallback | None = None,
+        on_lost: str | None = None,
+    ) -> Claim:
+        """Waits for the turn of a new claim. ``timeout=0`` does not wait; ``data`` is any JSON that is kept with the
+        claim (host, user, process and program if it is not given); ``lead`` is how long before the end of the ttl it is
+        called lost; ``lost`` is called, once, if it is. An exception that leaves this call early leaves no claim."""
+        answer = Answer()
+        options = {"ttl": ttl, "timeout": timeout, "data": data, "max_hold": max_hold, "lead": lead}
+        claim = self._new_claim(resource, worker_of_thread(), options, lost, on_lost)
+        try:
+            self._begin(claim, answer)
+            answer.result(self._limit(timeout))
+        except TimeoutError as error:
+            claim._abandon()
+            raise Unknown("the keychain process does not answer") from error
+        except BaseException as error:
+            claim._abandon()
+            if isinstance(error, NotAcquired):
+                error.holder, error.position = claim._hold.holder, claim._hold.position
+            raise
         return claim
 
-    def list(self) -> List[Dict[str, Any]]:
+    def lock(self, resource: str, **options: Any) -> Lock:
+        """A lock with the methods of ``threading.Lock``; ``options`` are those of ``claim``."""
+        return Lock(self, resource, options)
+
+    def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
+        """A decorator: the function runs while it holds the resource, whose name may contain the function's arguments,
+        as in ``"report/{day}"``. ``options`` are those of ``claim``."""
+
+        def decorate(function: Function) -> Function:
+            name = name_from_arguments(resource, function)
+
+            @functools.wraps(function)
+            def guarded(*args: Any, **kwargs: Any) -> Any:
+                with self.claim(name(*args, **kwargs), **options):
+                    return function(*args, **kwargs)
+
+            return cast(Function, guarded)
+
+        return decorate
+
+    def holder(self, resource: str) -> dict[str, Any] | None:
+        """The claim that holds a resource, whoever made it: ``claim``, ``owner``, ``token`` and ``user_data``. ``None``
+        if it is free."""
+        holder: dict[str, Any] | None = self._ask("show", resource=resource)["holder"]
+        return holder
+
+    def list(self) -> builtins.list[dict[str, Any]]:
         """What this manager holds and waits for."""
-        claims: List[Dict[str, Any]] = self._keychain.ask("list")["claims"]
+        claims: list[dict[str, Any]] = self._ask("list")["claims"]
+        for claim in claims:
+            claim.pop("worker", None)
         return claims
 
-    def ping(self) -> Dict[str, Any]:
+    def ping(self) -> dict[str, Any]:
         """Asks the keychain for a sign of life."""
-        return self._keychain.ask("ping")
+        return self._ask("ping")
 
     @property
     def keychain_pid(self) -> int:
         """The keychain's process id."""
-        return self._keychain.pid
+        return self._link.pid
 
     def close(self) -> None:
-        """Releases everything and ends the keychain."""
-        self._keychain.close()
-        self._events.put(None)
+        """Releases everything and ends the keychain. The end of the program does the same."""
+        self._link.close()
+        self._callbacks.close()
 
-    def __enter__(self) -> "LockManager":
+    def __enter__(self) -> LockManager:
         return self
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
-    def _heard(self, event: Event) -> None:
-        if event["event"] == "gone":
-            with self._lock:
-                claims = list(self._claims.values())
-                self._claims.clear()
-            for claim in claims:
-                self._tell_lost(claim, "keychain-gone")
-        elif event["event"] in ("lost", "released"):
-            with self._lock:
-                known: Optional[Claim] = self._claims.pop(event["claim"]) if event["claim"] in self._claims else None
-                if known is None and event["event"] == "lost":
-                    self._early[event["claim"]] = event
-            if known is not None and event["event"] == "lost":
-                self._tell_lost(known, event["reason"])
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is another manager with the same settings."""
+        return _again, (type(self), self._settings)
 
-    def _tell_lost(self, claim: "Claim", reason: str) -> None:
-        if claim._lose(reason):
-            callback = claim._on_lost
-            if callback is not None:
-                self._events.put(lambda: callback(claim, reason))
+    def _ask(self, op: str, **line: Any) -> dict[str, Any]:
+        try:
+            return self._link.ask(op, **line)
+        except TimeoutError as error:
+            raise Unknown("the keychain process does not answer") from error
 
-    def _call_back(self) -> None:
-        while True:
-            call = self._events.get()
-            if call is None:
-                return
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001 - a callback's mistake must not silence the others
-                hook = threading.excepthook
-                hook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+    def _new_claim(
+        self,
+        resource: str,
+        worker: str,
+        options: dict[str, Any],
+        lost: LostCallback | None,
+        on_lost: str | None,
+    ) -> Claim:
+        """A claim that is not asked for yet. From here on its end gives it up, however it comes about."""
+        if not isinstance(resource, str):
+            raise Invalid("the name of a resource must be a string")
+        for name in ("ttl", "timeout", "max_hold", "lead"):
+            if options[name] is not None:
+                options[name] = _seconds(name, options[name])
+        options["lead"] = options["lead"] or None
+        if options["data"] is None:
+            options["data"] = about_this_process()
+        name = f"{worker}.{next(_SERIALS)}"
+        line = {"resource": resource, "worker": name, "key": uuid.uuid4().hex, **options}
+        terminates = self._terminates if on_lost is None else _terminates(on_lost)
+        hold = Hold(resource, worker, line, name=name, lost=lost, terminates=terminates)
+        timeout = self._timeout if options["timeout"] is None else options["timeout"]
+        hold.wait_until = None if timeout is None else boottime() + timeout
+        return Claim(self, self._link, hold)
+
+    def _begin(self, claim: Claim, on_answer: Any) -> None:
+        """Asks for the claim, unless its worker has one on the resource already."""
+        hold = claim._hold
+        with self._lock:
+            before = self._newest.get((hold.resource, hold.worker))
+            if before is not None and before.is_live and before.is_mine:
+                raise AlreadyClaimed(f"this worker already has a claim on {hold.resource!r}; release it first")
+            self._newest[(hold.resource, hold.worker)] = hold
+        self._link.post("claim", hold.line, on_answer, hold)
+
+    def _limit(self, timeout: float | None) -> float | None:
+        """How long the keychain may take to answer."""
+        timeout = self._timeout if timeout is None else timeout
+        return None if timeout is None else timeout + RELEASE_LIMIT
 
 
-class Claim:
-    """A claim that holds its resource. As a context manager it is released at the end."""
+class Lock:
+    """A resource as a lock. Each thread that acquires it has a claim of its own."""
 
-    def __init__(
-        self, manager: LockManager, resource: str, claim_id: str, token: Optional[int], lost: Optional[LostCallback]
-    ) -> None:
-        self.resource = resource
-        self.id = claim_id
-        #: The fencing token: hand it to what the claim protects, which refuses smaller ones than it has seen.
-        self.token = token
+    def __init__(self, manager: LockManager, resource: str, options: dict[str, Any]) -> None:
         self._manager = manager
-        self._on_lost = lost
-        self._lost = threading.Event()
-        self._reason: Optional[str] = None
-        self._over = False
+        self.resource = resource
+        self._options = options
+        self._held = threading.local()
 
     @property
-    def is_lost(self) -> bool:
-        """Whether it is known to be lost."""
-        return self._lost.is_set()
+    def claim(self) -> Claim | None:
+        """The claim with which this thread holds it, if it does."""
+        claim: Claim | None = getattr(self._held, "claim", None)
+        return claim
 
-    def wait_lost(self, timeout: Optional[float] = None) -> bool:
-        """Waits until it is lost; False if it is not by then."""
-        return self._lost.wait(timeout)
-
-    def validate(self) -> float:
-        """The seconds for which it certainly holds if no renewal gets through; raises ``Lost`` if it does not hold."""
-        self._check()
-        return float(self._manager._keychain.ask("validate", resource=self.resource)["remaining"])
-
-    def refresh(self, ttl: Optional[float] = None) -> None:
-        """Renews it now; the keychain does so by itself every third of the ttl."""
-        self._check()
-        self._manager._keychain.ask("refresh", resource=self.resource, ttl=ttl)
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Waits for the lock, at most so many seconds; -1: as long as the manager's ``timeout`` says."""
+        options = dict(self._options)
+        if not blocking:
+            options["timeout"] = 0
+        elif timeout >= 0:
+            options["timeout"] = timeout
+        try:
+            self._held.claim = self._manager.claim(self.resource, **options)
+        except NotAcquired:
+            return False
+        return True
 
     def release(self) -> None:
-        """Gives it up; again is no mistake. Raises ``Lost`` if it was lost before."""
-        if self._over:
-            return
-        self._over = True
-        try:
-            self._manager._keychain.ask("release", resource=self.resource)
-        except (Ended, Lost) as error:
-            raise self._error() from error
-        except KeychainGone:
-            raise self._error() from None
-        if self._reason is not None:
-            raise self._error()
+        """Gives it up; raises ``Lost`` if it was lost before, ``RuntimeError`` if this thread has not acquired it."""
+        claim, self._held.claim = self.claim, None
+        if claim is None:
+            raise RuntimeError(f"this thread has not acquired {self.resource!r}")
+        claim.release()
 
-    def __enter__(self) -> "Claim":
-        return self
+    def locked(self) -> bool:
+        """Whether anybody holds the resource, in this process or elsewhere."""
+        return self.holder() is not None
+
+    def holder(self) -> dict[str, Any] | None:
+        """The claim that holds the resource, whoever made it."""
+        return self._manager.holder(self.resource)
+
+    def __enter__(self) -> Claim:
+        self._held.claim = claim = self._manager.claim(self.resource, **self._options)
+        return claim
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        try:
-            self.release()
-        except LeaseholdError:
-            # What went wrong inside matters more than that the lock is gone, too.
-            if kind is None:
-                raise
+        claim, self._held.claim = self.claim, None
+        if claim is not None:
+            claim.__exit__(kind, error, trace)
 
-    def __repr__(self) -> str:
-        state = "lost" if self.is_lost else "released" if self._over else "held"
-        return f"<Claim {self.resource!r} {self.id} token={self.token} {state}>"
 
-    def _check(self) -> None:
-        if self._reason is not None:
-            raise self._error()
-        if self._over:
-            raise Ended("the claim was released")
+class _Callbacks:
+    """A thread that calls callbacks, so that a slow one holds up nothing else."""
 
-    def _error(self) -> Lost:
-        reason = self._reason or "ended"
-        error = Lost(f"the claim on {self.resource!r} is lost: {reason}")
-        error.reason = reason
-        return error
+    def __init__(self) -> None:
+        self._process = 0
+        self._calls: queue.SimpleQueue[Hold | None] = queue.SimpleQueue()
 
-    def _lose(self, reason: str) -> bool:
-        if self._over or self._lost.is_set():
-            return False
-        self._reason = reason
-        self._lost.set()
-        return True
+    def lost(self, hold: Hold) -> None:
+        """Calls the callback of a claim, then ends this process if it wants that."""
+        if hold.on_lost is None and not hold.terminates:
+            return
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._calls = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(self._calls,), name="leasehold-callbacks", daemon=True).start()
+        self._calls.put(hold)
+
+    def close(self) -> None:
+        """No more callbacks follow."""
+        if self._process == os.getpid():
+            self._calls.put(None)
+            self._process = 0
+
+    @staticmethod
+    def _run(calls: queue.SimpleQueue[Hold | None]) -> None:
+        while True:
+            hold = calls.get()
+            if hold is None:
+                return
+            claim = hold.handle() if hold.handle is not None else None
+            try:
+                if hold.on_lost is not None and claim is not None:
+                    hold.on_lost(claim, hold.reason or "ended")
+            except Exception:
+                log.exception("the callback for the lost claim on %r failed", hold.resource)
+            if hold.terminates:
+                log.error("the claim on %r is lost: this process is terminated", hold.resource)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+_SERIALS = itertools.count(1)
+_THREADS = itertools.count(1)
+_THREAD = threading.local()
+
+
+def worker_of_thread() -> str:
+    """This thread as a worker. Not its system number, which another thread may have after it."""
+    if not hasattr(_THREAD, "worker"):
+        _THREAD.worker = f"thread-{next(_THREADS)}"
+    worker: str = _THREAD.worker
+    return worker
+
+
+def about_this_process() -> dict[str, Any]:
+    """What others see of a claim: enough to find out who holds it."""
+    try:
+        user: str | None = getpass.getuser()
+    except (KeyError, OSError):
+        # A user without a name, as in many containers.
+        user = None
+    program = " ".join([sys.argv[0] or "python", *sys.argv[1:]]) if getattr(sys, "argv", None) else "python"
+    return {"host": socket.gethostname(), "user": user, "pid": os.getpid(), "program": program[:200]}
+
+
+def name_from_arguments(resource: str, function: Callable[..., Any]) -> Callable[..., str]:
+    """Fills the arguments of a call into the name of a resource."""
+    signature = inspect.signature(function)
+
+    def name(*args: Any, **kwargs: Any) -> str:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return resource.format(**bound.arguments)
+
+    return name
+
+
+def _again(kind: type[LockManager], settings: dict[str, Any]) -> LockManager:
+    return kind(**settings)
+
+
+def _terminates(on_lost: str) -> bool:
+    if on_lost not in ("report", "terminate"):
+        raise Invalid("'on_lost' must be 'report' or 'terminate'; a function to call is 'lost'")
+    return on_lost == "terminate"
+
+
+def _seconds(name: str, value: float) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise Invalid(f"'{name}' must be a number of seconds, not {value!r}") from None
+    if name == "max_hold" and seconds == 0:
+        raise Invalid("a 'max_hold' of 0 would hold nothing; leave it out to hold without a limit")
+    if not 0 <= seconds < 1e12 or (seconds == 0 and name not in ("timeout", "lead")):
+        raise Invalid(f"'{name}' must be a number of seconds above 0, not {value!r}")
+    return seconds
+
+
+def _environment(url: str | Sequence[str] | None, key: str | None) -> dict[str, str]:
+    """Keys are no flags: others on this machine could see them."""
+    env = dict(os.environ)
+    if url is not None:
+        env["LEASEHOLD_ADDR"] = url if isinstance(url, str) else ",".join(url)
+        if not env["LEASEHOLD_ADDR"]:
+            raise Invalid("'url' must not be empty")
+    if key is not None:
+        env["LEASEHOLD_KEY"] = key
+    return env

@@ -29,7 +29,7 @@ enum Command {
     Run(Box<commands::run::RunArgs>),
     /// Claim a resource, and leave the claim to its ttl
     Claim(commands::claim::ClaimArgs),
-    /// Release a claim
+    /// Release a claim, by its id or the resource that it holds
     Release(commands::release::ReleaseArgs),
     /// Start a claim's ttl anew
     Renew(commands::renew::RenewArgs),
@@ -39,7 +39,6 @@ enum Command {
     List(commands::list::ListArgs),
     /// Tell of every change on a resource
     Watch(commands::watch::WatchArgs),
-    /// Take a claim away from its holder
     Revoke(commands::revoke::RevokeArgs),
     Keychain(commands::keychain::KeychainArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches

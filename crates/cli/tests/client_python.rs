@@ -6,43 +6,38 @@
     reason = "a test that can't go on should say so and stop"
 )]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// A Python that has pytest: the system's, or one of our own beside the build.
-fn python() -> PathBuf {
-    let has_pytest = |python: &Path| {
-        Command::new(python).args(["-c", "import pytest"]).output().is_ok_and(|out| out.status.success())
-    };
-    let system = PathBuf::from("python3");
-    if has_pytest(&system) {
-        return system;
-    }
-    let venv = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pytest-venv");
-    let own = venv.join("bin/python");
-    if !has_pytest(&own) {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&venv).status();
-        assert!(made.is_ok_and(|status| status.success()), "python3 with its venv module is needed");
-        let pip = Command::new(&own).args(["-m", "pip", "install", "--quiet", "pytest==9.2.0"]).status();
-        assert!(pip.is_ok_and(|status| status.success()), "pytest could not be installed");
-    }
-    own
-}
+const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python");
 
-#[test]
-fn the_python_package_passes_its_tests() {
-    let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python");
-    let output = Command::new(python())
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"])
-        .current_dir(package)
+/// Runs one of the pinned tools in the package's folder; it must succeed. Returns what it prints.
+fn run(tool: &str, args: &[&str]) -> String {
+    let root = Path::new(PACKAGE).parent().unwrap().parent().unwrap();
+    let installed = Command::new(root.join("scripts/install-test-tools")).arg("python").status();
+    assert!(installed.is_ok_and(|status| status.success()), "the tools for Python can't be installed");
+    let output = Command::new(root.join("target/python-tools/bin/python"))
+        .args(["-m", tool])
+        .args(args)
+        .current_dir(PACKAGE)
         .env("PYTHONPATH", ".")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("LEASEHOLD_BIN", env!("CARGO_BIN_EXE_leasehold"))
         .env_remove("LEASEHOLD_ADDR")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     eprintln!("{text}");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains(" passed"), "it ran no test");
+    assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// One test, so that the tools are installed once.
+#[test]
+fn the_python_package_passes_its_tests_and_checks() {
+    run("ruff", &["check", "--no-cache", "."]);
+    run("ruff", &["format", "--no-cache", "--check", "."]);
+    run("mypy", &["--cache-dir=/dev/null"]);
+    let text = run("pytest", &["-q", "-p", "no:cacheprovider", "tests"]);
+    assert!(text.contains(" passed") && !text.contains("skipped"), "it left tests out");
 }

@@ -102,6 +102,9 @@ fn its_lines_do_what_they_say() {
     let listed = keychain.ask(&json!({"id": 4, "op": "list"}));
     assert_eq!(listed["claims"][0]["held"], true);
     assert_eq!(keychain.ask(&json!({"id": 5, "op": "claim", "resource": "r"}))["error"], "already-claimed");
+    let shown = keychain.ask(&json!({"id": "s", "op": "show", "resource": "r"}));
+    assert_eq!(shown["holder"]["claim"], claim["claim"], "{shown}");
+    assert_eq!(keychain.ask(&json!({"id": "t", "op": "show", "resource": "free"}))["holder"], Value::Null);
     assert_eq!(keychain.ask(&json!({"id": 6, "op": "release", "resource": "r"}))["ok"], true);
     keychain.heard(&json!({"event": "released"}));
     assert_eq!(only(&server, "r")["status"], "released");

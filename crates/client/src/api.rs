@@ -16,23 +16,43 @@ use crate::wire::{ClaimInfo, id_of};
 
 /// How long a request may take.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Claims of one page of a list: as many as a server gives.
-const PAGE_LEN: usize = 1000;
+/// How long a server may be silent beyond the time that it was asked to wait.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The claims API, call by call.
 #[derive(Clone)]
 pub struct Api {
     http: Arc<Http>,
+    is_stale: bool,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// Claims in the order of their creation.
+    pub claims: Vec<ClaimInfo>,
+    /// Whether there are more behind them.
+    pub has_more: bool,
 }
 
 impl Api {
+    /// Claims of one page of a list: as many as a server gives.
+    pub const PAGE_LEN: usize = 1000;
+
     /// Connects to nothing yet.
     pub fn new(options: &Options) -> Result<Self, Error> {
-        Ok(Self { http: Arc::new(Http::new(options)?) })
+        Ok(Self::over(Arc::new(Http::new(options)?)))
     }
 
     pub(crate) fn over(http: Arc<Http>) -> Self {
-        Self { http }
+        Self { http, is_stale: false }
+    }
+
+    /// Reads claims and lists as one node knows them, without asking its cluster: that works without a quorum, and may be old.
+    #[must_use]
+    pub fn stale(mut self, is_stale: bool) -> Self {
+        self.is_stale = is_stale;
+        self
     }
 
     /// Any request that is answered at once.
@@ -63,29 +83,47 @@ impl Api {
 
     /// One claim, by its id or URL.
     pub async fn get(&self, id: &str) -> Result<ClaimInfo, Error> {
-        let reply = self.call(&Call::new(Method::GET, path(id), "")).await?.ok()?;
-        read(&reply)
+        let query = if self.is_stale { "?stale=true" } else { "" };
+        self.look(format!("{}{query}", path(id))).await.map(|(claim, _)| claim)
     }
 
-    /// Claims in the order of their creation, at most so many.
+    /// Claims in the order of their creation, at most this many.
     pub async fn list(&self, filters: &[(&str, &str)], limit: usize) -> Result<Vec<ClaimInfo>, Error> {
         let mut found = Vec::new();
         loop {
-            let page_len = PAGE_LEN.min(limit - found.len());
-            let query = form_urlencoded::Serializer::new(String::new())
-                .extend_pairs(filters)
-                .append_pair("limit", &page_len.to_string())
-                .append_pair("offset", &found.len().to_string())
-                .finish();
-            let reply = self.call(&Call::new(Method::GET, format!("claims/?{query}"), "")).await?.ok()?;
-            let has_more = reply.link.as_ref().is_some_and(|link| link.contains("rel=\"next\""));
-            let mut page: Vec<ClaimInfo> = read(&reply)?;
-            let is_empty = page.is_empty();
-            found.append(&mut page);
-            if !has_more || is_empty || found.len() >= limit {
+            let mut page = self.part(filters, found.len(), Self::PAGE_LEN.min(limit - found.len())).await?;
+            let is_empty = page.claims.is_empty();
+            found.append(&mut page.claims);
+            if !page.has_more || is_empty || found.len() >= limit {
                 return Ok(found);
             }
         }
+    }
+
+    /// A page of a list, from this many claims on.
+    pub async fn page(&self, filters: &[(&str, &str)], offset: usize) -> Result<Page, Error> {
+        self.part(filters, offset, Self::PAGE_LEN).await
+    }
+
+    async fn part(&self, filters: &[(&str, &str)], offset: usize, limit: usize) -> Result<Page, Error> {
+        let stale = self.is_stale.then_some(("stale", "true"));
+        let query = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(filters)
+            .append_pair("limit", &limit.to_string())
+            .append_pair("offset", &offset.to_string())
+            .extend_pairs(stale)
+            .finish();
+        let (claims, has_more) = self.look(format!("claims/?{query}")).await?;
+        Ok(Page { claims, has_more })
+    }
+
+    /// Reads something, and whether there is more of it. What is not known of a read is no unknown outcome.
+    async fn look<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<(T, bool), Error> {
+        let reply = self.call(&Call::new(Method::GET, path, "")).await?.ok()?;
+        let has_more = reply.link.as_ref().is_some_and(|link| link.contains("rel=\"next\""));
+        let unreadable =
+            |error| Error::Unreachable(format!("what {} answers can't be read: {error}", reply.from));
+        Ok((serde_json::from_slice(&reply.body).map_err(unreadable)?, has_more))
     }
 
     /// Makes a claim under an idempotency key.
@@ -109,18 +147,25 @@ impl Api {
         }
     }
 
-    /// Starts a claim's ttl anew.
+    /// Revokes a claim as soon as its holder has let go, or its ttl is over. The holder is told at once.
+    pub async fn revoke_when_gone(&self, id: &str, reason: &str) -> Result<(), Error> {
+        let body = json!({ "status": "revoked", "when": "gone" }).to_string();
+        let call = Call::new(Method::PATCH, path(id), body).header("leasehold-reason", reason);
+        self.call(&call).await?.ok().map(drop)
+    }
+
+    /// Restarts a claim's ttl.
     pub async fn renew(&self, id: &str, ttl: Duration) -> Result<ClaimInfo, Error> {
         let body = json!({ "ttl": ttl.as_secs_f64() }).to_string();
         let reply = self.call(&Call::new(Method::PATCH, path(id), body)).await?.ok()?;
         read(&reply)
     }
 
-    /// Waits up to so long for a claim's turn; `None` if it still waits.
+    /// Waits up to this long for a claim's turn; `None` if it still waits.
     pub async fn await_turn(&self, id: &str, wait: Duration) -> Result<Option<ClaimInfo>, Error> {
         let path = format!("{}?wait={}", path(id), wait.as_secs_f64());
         let call = Call::new(Method::PATCH, path, json!({"status": "active"}).to_string());
-        let reply = self.http.send_long(&call, wait + WITHIN).await?;
+        let reply = self.http.send_long(&call, wait + SILENCE_MAX).await?;
         if reply.status == 409 {
             return Ok(None);
         }

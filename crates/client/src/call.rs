@@ -85,10 +85,10 @@ impl Call {
         Self { method, path, headers: Vec::new(), body, once: false, raw: false }
     }
 
-    /// With a header.
+    /// With a header. Its value may be any text of one line.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             self.headers.push((HeaderName::from_static(name), value));
         }
         self

@@ -44,7 +44,7 @@ mod tls;
 pub mod transitions;
 pub mod wire;
 
-pub use api::Api;
+pub use api::{Api, Page};
 pub use claim::{Claim, Pending};
 pub use driver::{Phase, Progress, fresh_key};
 pub use error::{Error, Lost};

@@ -23,6 +23,7 @@ pub(crate) mod run;
 mod seconds;
 pub(crate) mod serve;
 pub(crate) mod show;
+mod target;
 pub(crate) mod watch;
 
 /// A line for the person who typed the command. Output that can't be written changes nothing else.

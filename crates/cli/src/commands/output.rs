@@ -96,7 +96,7 @@ fn colour_of(cell: &str) -> Option<&'static str> {
 
 /// Claims, one a line.
 pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
-    let rows: Vec<[String; 7]> = claims
+    let rows: Vec<[String; 8]> = claims
         .iter()
         .map(|claim| {
             [
@@ -106,11 +106,12 @@ pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
                 claim.position.map_or("-".into(), |position| position.to_string()),
                 claim.token.map_or("-".into(), |token| token.to_string()),
                 span(claim),
+                claim.initial_ttl.and(claim.ttl).map_or("-".into(), seconds),
                 holder(claim),
             ]
         })
         .collect();
-    table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "OWNER"], &rows, colours)
+    table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "LEFT", "OWNER"], &rows, colours)
 }
 
 /// How long it has held, or waited.

@@ -8,7 +8,7 @@ use leasehold_client::{Api, Error};
 use serde_json::json;
 
 use super::connect::{ConnectArgs, block_on};
-use super::output;
+use super::{output, target};
 
 /// Claims of a queue that are shown.
 const QUEUE_LEN_MAX: usize = 100_000;
@@ -17,6 +17,9 @@ const QUEUE_LEN_MAX: usize = 100_000;
 pub(crate) struct ShowArgs {
     /// Id or URL of a claim, or a resource
     what: String,
+    /// Ask any node, without its cluster: fast, works without a quorum, and may be old
+    #[arg(long)]
+    stale: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,18 +29,14 @@ pub(crate) struct ShowArgs {
 
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<()> {
     block_on(async {
-        let api = args.connect.api()?;
-        if looks_like_a_claim(&args.what) {
-            match api.get(&args.what).await {
-                Ok(claim) if args.json => return output::print_json(&claim),
-                Ok(claim) => {
-                    output::print(&output::claim(&claim));
-                    return Ok(());
-                }
-                // A resource may be called like that, too.
-                Err(Error::Refused { status: 404, .. }) => {}
-                Err(error) => return Err(error.into()),
+        let api = args.connect.api()?.stale(args.stale);
+        match target::by_id(&api, &args.what).await? {
+            Some(claim) if args.json => return output::print_json(&claim),
+            Some(claim) => {
+                output::print(&output::claim(&claim));
+                return Ok(());
             }
+            None => {}
         }
         let queue = queue(&api, &args.what).await?;
         if args.json {
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<()> {
             return output::print_json(&json!({ "resource": args.what, "holder": held, "queue": waiting }));
         }
         if queue.is_empty() {
-            if looks_like_a_claim(&args.what) {
+            if target::looks_like_a_claim(&args.what) {
                 bail!("there is no such claim, and no such resource is held or waited for");
             }
             output::print(&format!("{} is free\n", output::plain(&args.what)));
@@ -57,13 +56,6 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<()> {
         output::print(&output::claims(&queue, output::has_colours()));
         Ok(())
     })
-}
-
-fn looks_like_a_claim(what: &str) -> bool {
-    let id = leasehold_client::wire::id_of(what);
-    (what == id || what.contains("/claims/"))
-        && id.len() == 32
-        && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Who holds a resource, then who waits for it, in order.

@@ -79,7 +79,7 @@ impl Driver {
         let trouble = match status {
             409 if entry.state == State::Activating => return,
             404 if entry.state == State::Registering => {
-                "the server does not know the claims API (404)".to_string()
+                format!("{} does not know the claims API (404)", reply.from)
             }
             status if is_refusal(status) => {
                 entry.verdict.get_or_insert(reply.refusal());
@@ -88,7 +88,7 @@ impl Driver {
             300.. if reply.status < 300 => {
                 format!("the answer ({}) is no claim that can be held", reply.status)
             }
-            300.. => format!("the server answers {}: {}", reply.status, wire::detail(&reply.body)),
+            300.. => format!("{} answers {}: {}", reply.from, reply.status, wire::detail(&reply.body)),
             _ => return entry.set_trouble(None),
         };
         entry.set_trouble(Some(trouble));

@@ -14,6 +14,7 @@ use crate::claim::{Claim, Pending};
 use crate::clock::BootInstant;
 use crate::driver::{Phase, Progress, Shared};
 use crate::error::{Error, Lost};
+use crate::wire::ClaimInfo;
 
 /// Where a claim of the parent's is.
 pub(super) enum Held {
@@ -116,10 +117,7 @@ impl Inner {
     }
 
     fn tell_waiting(&self, name: &Name, progress: &Progress) {
-        let holder = progress.holder.as_ref().map(|holder| {
-            json!({ "claim": holder.id(), "owner": holder.owner, "token": holder.token,
-                "user_data": holder.user_data })
-        });
+        let holder = progress.holder.as_ref().map(about_holder);
         let mut event = json!({ "event": "waiting", "resource": name.resource, "position": progress.position,
             "holder": holder, "trouble": progress.trouble });
         if !name.worker.is_empty() {
@@ -219,6 +217,19 @@ impl Inner {
         self.answer(id, answer);
     }
 
+    /// Asks the server who holds a resource.
+    pub(super) fn show(self: &Arc<Self>, id: Value, name: Name) {
+        let keychain = self.clone();
+        self.spawn(async move {
+            let filters = [("resource", name.resource.as_str()), ("status", "active")];
+            let answer = match keychain.manager.api().list(&filters, 1).await {
+                Ok(claims) => json!({ "ok": true, "holder": claims.first().map(about_holder) }),
+                Err(error) => refusal(&error),
+            };
+            keychain.answer(&id, answer);
+        });
+    }
+
     pub(super) fn list(&self, id: &Value) {
         let claims = self.claims();
         let rows: Vec<Value> = claims
@@ -247,6 +258,11 @@ struct Followed {
     id: String,
     token: Option<u64>,
     terminates: bool,
+}
+
+/// What is told of the claim that holds a resource.
+fn about_holder(holder: &ClaimInfo) -> Value {
+    json!({ "claim": holder.id(), "owner": holder.owner, "token": holder.token, "user_data": holder.user_data })
 }
 
 /// For how long the claim certainly holds, and until when on the clock that all processes of this machine share.

@@ -223,12 +223,12 @@ impl Inner {
                 json!({ "ok": true, "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() }),
             ),
             "list" => self.list(&line.id),
-            "claim" | "take-up" | "release" | "refresh" | "validate" => match line.name() {
+            "claim" | "take-up" | "release" | "refresh" | "validate" | "show" => match line.name() {
                 Err(error) => self.answer(&line.id, refusal(&error)),
                 Ok(name) => self.obey_on(line, name),
             },
             other => {
-                let words = "claim, take-up, release, refresh, validate, list, ping and shutdown";
+                let words = "claim, take-up, release, refresh, validate, show, list, ping and shutdown";
                 let error = Error::Invalid(format!("'{other}' is no operation; there are {words}"));
                 self.answer(&line.id, refusal(&error));
             }
@@ -240,6 +240,7 @@ impl Inner {
             "release" => self.release(line.id, &name),
             "refresh" => self.refresh(line, &name),
             "validate" => self.validate(&line.id, &name),
+            "show" => self.show(line.id, name),
             _ => self.claim(&line, name),
         }
     }

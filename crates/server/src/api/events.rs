@@ -39,8 +39,8 @@ const PIECE_BYTES: usize = 32 << 10;
 const PACE: Duration = Duration::from_millis(10);
 
 /// The kinds there are, as `kind=` and the `event:` field name them.
-pub const KINDS: [&str; 8] =
-    ["queued", "active", "renewed", "aborted", "expired", "released", "revoked", "withdrawn"];
+pub const KINDS: [&str; 9] =
+    ["queued", "active", "renewed", "revoking", "aborted", "expired", "released", "revoked", "withdrawn"];
 
 /// What a reader wants.
 #[derive(Debug, PartialEq)]
@@ -59,6 +59,7 @@ pub fn kind_of(kind: EventKind) -> &'static str {
         EventKind::Queued => "queued",
         EventKind::Activated { .. } => Status::Active.as_str(),
         EventKind::Renewed => "renewed",
+        EventKind::Revoking => "revoking",
         EventKind::Ended { status, .. } => status.as_str(),
     }
 }
@@ -243,6 +244,9 @@ fn write_event(piece: &mut String, place: Place, event: &Event) {
         EventKind::Ended { held_us, .. } => write!(piece, ", \"held\": {:?}", held_us as f64 / 1e6),
         _ => Ok(()),
     };
+    if let Some(reason) = &event.reason {
+        let _ = write!(piece, ", \"reason\": {}", quoted(reason));
+    }
     let _ = write!(piece, ", \"time\": \"{}\"}}\n\n", rfc3339(event.stamp.wall_us));
 }
 

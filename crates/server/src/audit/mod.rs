@@ -224,6 +224,7 @@ impl Audit {
         let what = match event.kind {
             EventKind::Activated { .. } => "granted",
             EventKind::Ended { status, .. } => status.as_str(),
+            EventKind::Revoking => "revoking",
             EventKind::Queued | EventKind::Renewed => return,
         };
         self.send_text(&EventLine {

@@ -87,6 +87,8 @@ impl Metrics {
         match event.kind {
             EventKind::Queued => add(&self.queued),
             EventKind::Renewed => add(&self.renewed),
+            // It is counted when it has ended.
+            EventKind::Revoking => {}
             EventKind::Activated { waited_us } => {
                 add(&self.granted);
                 self.wait.observe_us(waited_us);

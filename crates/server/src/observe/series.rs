@@ -51,7 +51,7 @@ impl Step {
         };
         match event.kind {
             EventKind::Queued => add(&self.queued, 1),
-            EventKind::Renewed => {}
+            EventKind::Renewed | EventKind::Revoking => {}
             EventKind::Activated { waited_us } => {
                 add(&self.granted, 1);
                 add(&self.waited_us, waited_us);

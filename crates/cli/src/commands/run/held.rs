@@ -109,13 +109,21 @@ async fn stop(args: &RunArgs, mut child: Child, claim: Claim, grace: Duration, w
     child.give_terminal_back();
     let id = claim.id().to_string();
     claim.release().await.ok();
-    if matches!(why, Lost::Ended(_))
-        && let Ok(Ok(claim)) = tokio::time::timeout(REASON_WITHIN, api.get(&id)).await
-        && let Some(reason) = output::reason(&claim)
-    {
-        say(&format!("'{resource}' was {}: {reason}", claim.status));
+    if matches!(why, Lost::Ended(_)) {
+        tokio::time::timeout(REASON_WITHIN, last_words(&resource, &id, api)).await.ok();
     }
     LOST
+}
+
+/// Says why the claim was taken away; and lets go of a claim that the server keeps until we do.
+async fn last_words(resource: &str, id: &str, api: &Api) {
+    let Ok(claim) = api.get(id).await else { return };
+    if let Some(reason) = output::reason(&claim) {
+        say(&format!("the reason that '{resource}' was taken away: {reason}"));
+    }
+    if claim.status == "active" {
+        api.end(id, "released", None).await.ok();
+    }
 }
 
 /// What was said about renewals that fail.

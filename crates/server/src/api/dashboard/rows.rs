@@ -64,7 +64,7 @@ pub(super) fn detail(
 }
 
 fn claim(view: &View, base_url: &str) -> Value {
-    let View { claim, position, now_us } = view;
+    let View { claim, position, now_us, .. } = view;
     let granted = claim.token > 0;
     let time = |wall_us: u64| rfc3339(wall_us);
     json!({
@@ -83,7 +83,8 @@ fn claim(view: &View, base_url: &str) -> Value {
         "renewals": claim.renewals,
         "position": position,
         "data": data(claim),
-        "reason": claim.end.as_ref().and_then(|end| end.reason.as_deref()),
+        "revoking": claim.is_revoking(),
+        "reason": claim.reason().map(|reason| &**reason),
     })
 }
 

@@ -1,18 +1,15 @@
-"""The Python client against the real server."""
+"""Claims against the real server: held, waited for, lost, refused."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
-import time
 
 import pytest
+from conftest import PATIENCE, eventually
 
 from leasehold import (
+    AlreadyClaimed,
     Ended,
     Invalid,
     KeychainGone,
@@ -23,20 +20,11 @@ from leasehold import (
     Unreachable,
 )
 
-PATIENCE = 60.0
-
-
-def eventually(question):
-    end = time.monotonic() + PATIENCE
-    while not question():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
 
 def test_a_claim_is_held_and_released(server):
     with LockManager(server.url) as locks:
         with locks.claim("r", data={"who": "me"}) as claim:
-            assert claim.token == 1
+            assert claim.token == 1 and isinstance(claim.token, int)
             assert claim.validate() > 0
             claim.refresh(ttl=60)
             [shown] = server.claims("r")
@@ -110,7 +98,7 @@ def test_failures_are_exceptions(server):
         with pytest.raises(Invalid):
             locks.claim("r", ttl=-1)
         with locks.claim("r"):
-            with pytest.raises(Refused):
+            with pytest.raises(AlreadyClaimed):
                 locks.claim("r")
         with pytest.raises(Refused):
             locks.claim("x" * 5000)
@@ -123,45 +111,59 @@ def test_failures_are_exceptions(server):
             locks.claim("r", timeout=0.3)
 
 
-def test_a_keychain_that_dies_loses_everything(server):
-    with LockManager(server.url) as locks:
-        claim = locks.claim("r")
-        os.kill(locks.keychain_pid, signal.SIGKILL)
-        assert claim.wait_lost(PATIENCE)
-        with pytest.raises(KeychainGone):
-            locks.claim("s")
-        with pytest.raises(Lost):
-            claim.release()
-
-
-@pytest.mark.parametrize("how", ["SIGKILL", "exit"])
-def test_a_parent_that_dies_holds_nothing(server, how):
-    script = """
-        import os, signal, sys, time
-        from leasehold import LockManager
-        claim = LockManager(sys.argv[1], ttl=600).claim("r")
-        print("held", flush=True)
-        sys.stdin.readline()
-        if sys.argv[2] == "exit":
-            os._exit(0)
-        time.sleep(1000)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script), server.url, how]
-    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert parent.stdin is not None and parent.stdout is not None
-    assert parent.stdout.readline() == b"held\n"
-    if how == "SIGKILL":
-        parent.kill()
-    else:
-        parent.stdin.write(b"\n")
-        parent.stdin.flush()
-    parent.wait()
-    eventually(lambda: server.claims("r")[0]["status"] == "aborted")
-    parent.stdin.close()
-    parent.stdout.close()
-
-
 def test_the_command_must_be_there(monkeypatch):
     monkeypatch.setenv("LEASEHOLD_BIN", "/nonexistent/leasehold")
     with pytest.raises(KeychainGone):
         LockManager("http://127.0.0.1:1")
+
+
+def test_a_place_in_the_queue_and_the_holder_are_told(server):
+    server.hold("r")
+    with LockManager(server.url) as locks, pytest.raises(NotAcquired) as refused:
+        locks.claim("r", timeout=2)
+    assert refused.value.position == 1
+
+
+@pytest.mark.parametrize("url", ["", "htp://host", "http://host:notaport", "http://"])
+def test_a_bad_url_is_called_a_bad_url(url):
+    with pytest.raises(Invalid) as error:
+        LockManager(url)
+    assert url in str(error.value), error.value
+
+
+@pytest.mark.parametrize(
+    "setting", [{"ttl": 0}, {"ttl": "x"}, {"max_hold": 0}, {"api_version": "v1/x"}, {"on_lost": "die"}]
+)
+def test_a_bad_setting_is_called_by_its_name(setting):
+    with pytest.raises(Invalid):
+        LockManager("http://127.0.0.1:1", **setting)
+
+
+def test_no_limit_on_a_hold_is_written_as_none(server):
+    with LockManager(server.url) as locks:
+        with pytest.raises(Invalid, match="leave it out"):
+            locks.claim("r", max_hold=0)
+        with locks.claim("r", max_hold=None):
+            pass
+
+
+def test_the_version_of_the_api_can_be_chosen(server):
+    with LockManager(server.url, api_version="v1") as locks, locks.claim("r"):
+        pass
+    with LockManager(server.url, api_version="v9") as locks, pytest.raises(NotAcquired):
+        locks.claim("r", timeout=0.5)
+
+
+def test_claims_say_who_made_them(server):
+    with LockManager(server.url) as locks, locks.claim("r"):
+        [shown] = server.claims("r")
+        assert set(shown["user_data"]) == {"host", "user", "pid", "program"}
+        assert "pytest" in shown["user_data"]["program"]
+
+
+def test_losses_and_troubles_are_logged(server, caplog):
+    with LockManager(server.url, ttl=3) as locks:
+        claim = locks.claim("r")
+        server.revoke(claim.id)
+        assert claim.wait_lost(PATIENCE)
+    assert any("'r'" in record.getMessage() and record.name == "leasehold" for record in caplog.records)

@@ -1,0 +1,274 @@
+"""The same for asyncio: ``async with`` and ``await``.
+
+In:    names of resources. Out: claims. Each task is a worker: tasks queue for a resource like strangers.
+Never: blocks the event loop for a request. (Making a manager starts its keychain process, which takes a moment.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import weakref
+from collections.abc import Awaitable, Generator
+from types import TracebackType
+from typing import Any, Callable, TypeVar, cast
+
+from . import _claim, _manager
+from ._errors import LeaseholdError, NotAcquired, Unknown
+from ._pipe import Message
+from ._request import read_answer
+
+LostCallback = Callable[["Claim", str], None]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
+
+
+class LockManager:
+    """Makes claims; takes the settings of ``leasehold.LockManager``."""
+
+    def __init__(self, url: Any = None, **settings: Any) -> None:
+        self._manager = _manager.LockManager(url, **settings)
+
+    def claim(
+        self,
+        resource: str,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        data: Any = None,
+        max_hold: float | None = None,
+        lead: float | None = None,
+        lost: LostCallback | None = None,
+        on_lost: str | None = None,
+    ) -> Claiming:
+        """``await`` it, or use it in ``async with``. ``lost`` is called on the event loop. A task that is cancelled
+        while it waits leaves the queue and holds nothing."""
+        options = {"ttl": ttl, "timeout": timeout, "data": data, "max_hold": max_hold, "lead": lead}
+        return Claiming(lambda: self._claim(resource, options, lost, on_lost))
+
+    def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
+        """A decorator for coroutine functions; see ``leasehold.LockManager.guard``."""
+
+        def decorate(function: Function) -> Function:
+            name = _manager.name_from_arguments(resource, function)
+
+            @functools.wraps(function)
+            async def guarded(*args: Any, **kwargs: Any) -> Any:
+                async with self.claim(name(*args, **kwargs), **options):
+                    return await function(*args, **kwargs)
+
+            return cast(Function, guarded)
+
+        return decorate
+
+    async def holder(self, resource: str) -> dict[str, Any] | None:
+        """The claim that holds a resource, whoever made it; ``None`` if it is free."""
+        future = _Future()
+        self._manager._link.post("show", {"resource": resource}, future)
+        holder: dict[str, Any] | None = (await future.result())["holder"]
+        return holder
+
+    async def close(self) -> None:
+        """Releases everything and ends the keychain."""
+        await asyncio.get_running_loop().run_in_executor(None, self._manager.close)
+
+    async def __aenter__(self) -> LockManager:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _claim(
+        self,
+        resource: str,
+        options: dict[str, Any],
+        lost: LostCallback | None,
+        on_lost: str | None,
+    ) -> Claim:
+        timeout = options["timeout"]
+        future = _Future()
+        inner = self._manager._new_claim(resource, worker_of_task(), options, None, on_lost)
+        claim = Claim(inner)
+        if lost is not None:
+            inner._hold.on_lost = _on_loop(claim, lost)
+        try:
+            self._manager._begin(inner, future)
+            await future.result(self._manager._limit(timeout))
+        except BaseException as error:
+            inner._abandon()
+            if isinstance(error, NotAcquired):
+                error.holder, error.position = inner._hold.holder, inner._hold.position
+            raise
+        return claim
+
+
+class Claiming:
+    """A claim to be: ``await`` it, or enter it."""
+
+    def __init__(self, begin: Callable[[], Awaitable[Claim]]) -> None:
+        self._begin = begin
+        self._claim: Claim | None = None
+
+    def __await__(self) -> Generator[Any, None, Claim]:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> Claim:
+        self._claim = await self._begin()
+        return self._claim
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._claim is not None:
+            await self._claim.__aexit__(kind, error, trace)
+
+
+class Claim:
+    """A claim that holds its resource, until it is released, forgotten or lost."""
+
+    def __init__(self, claim: _claim.Claim) -> None:
+        self._claim = claim
+
+    @property
+    def resource(self) -> str:
+        """What it holds."""
+        return self._claim.resource
+
+    @property
+    def id(self) -> str:
+        """Its id on the server."""
+        return self._claim.id
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self._claim.token
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is not certain to hold any more."""
+        return self._claim.is_lost
+
+    def validate(self) -> float:
+        """The seconds for which it certainly holds if no renewal gets through; raises ``Lost`` if it does not hold."""
+        return self._claim.validate()
+
+    async def refresh(self, ttl: float | None = None) -> None:
+        """Renews it now. A ``ttl`` is the claim's from now on."""
+        self._claim._check()
+        future = _Future()
+        self._claim._post_refresh(ttl, future)
+        try:
+            await future.result()
+        except LeaseholdError as error:
+            raise self._claim._refresh_error(error) from error
+
+    async def release(self) -> None:
+        """Gives it up; again is no mistake. Raises ``Lost`` if it was lost before."""
+        future = _Future()
+        if not self._claim._begin_release(future):
+            return
+        try:
+            await future.result(_claim.RELEASE_LIMIT)
+        except LeaseholdError as error:
+            raise self._claim._release_error(error) from error
+        self._claim._check_lost()
+
+    async def wait_lost(self) -> str:
+        """Returns when it is lost, with the reason."""
+        hold = self._claim._hold
+        future = _Future()
+        hold.listeners.append(future.wake)
+        try:
+            while not self.is_lost:
+                await future.woken()
+        finally:
+            hold.listeners.remove(future.wake)
+        return hold.reason or "ended"
+
+    async def __aenter__(self) -> Claim:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._claim._hold.is_mine:
+            return
+        try:
+            await self.release()
+        except LeaseholdError:
+            # What went wrong inside matters more than that the lock is gone, too.
+            if kind is None:
+                raise
+
+    def __repr__(self) -> str:
+        return repr(self._claim)
+
+
+class _Future:
+    """An answer from another thread, for the task that waits for it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[Message | None] = self._loop.create_future()
+
+    def __call__(self, message: Message | None) -> None:
+        def answer() -> None:
+            if not self._answer.done():
+                self._answer.set_result(message)
+
+        # A loop that is closed has nobody who waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(answer)
+
+    def wake(self) -> None:
+        """Something has happened."""
+        self(None)
+
+    async def woken(self) -> None:
+        """Waits for ``wake``."""
+        await self._answer
+
+    async def result(self, timeout: float | None = None) -> Message:
+        """Waits for it; a refusal is an exception."""
+        try:
+            message = await asyncio.wait_for(self._answer, timeout)
+        except asyncio.TimeoutError as error:
+            raise Unknown("the keychain process does not answer") from error
+        return read_answer(message)
+
+
+def _on_loop(claim: Claim, lost: LostCallback) -> Callable[[_claim.Claim, str], None]:
+    """Calls back on the event loop. It does not keep the claim alive: one that is forgotten is released."""
+    loop, handle = asyncio.get_running_loop(), weakref.ref(claim)
+
+    def tell(_: _claim.Claim, why: str) -> None:
+        known = handle()
+        if known is not None:
+            loop.call_soon_threadsafe(lost, known, why)
+
+    return tell
+
+
+_TASKS = itertools.count(1)
+_WORKERS: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
+
+
+def worker_of_task() -> str:
+    """The running task as a worker."""
+    task = asyncio.current_task()
+    if task is None:
+        return _manager.worker_of_thread()
+    return _WORKERS.setdefault(task, f"task-{next(_TASKS)}")

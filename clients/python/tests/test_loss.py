@@ -1,0 +1,153 @@
+"""Losing a claim: by this process's own clock, and when the keychain dies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+from conftest import PATIENCE, eventually
+
+from leasehold import KeychainGone, LockManager, Lost
+
+
+@pytest.fixture
+def stopped():
+    """Stops a process until the test is over."""
+    pids = []
+
+    def stop(pid):
+        os.kill(pid, signal.SIGSTOP)
+        pids.append(pid)
+
+    yield stop
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_stopped_keychain_is_noticed_by_this_process(server, stopped):
+    told = threading.Event()
+    with LockManager(server.url, ttl=2) as locks:
+        claim = locks.claim("r", lost=lambda claim, why: told.set())
+        asked = locks.claim("asked")
+        stopped(locks.keychain_pid)
+        # Not by the callback's thread alone: whoever asks finds out.
+        eventually(lambda: asked.is_lost)
+        assert "lost" in repr(asked)
+        assert told.wait(PATIENCE)
+        with pytest.raises(Lost) as lost:
+            claim.validate()
+        assert lost.value.reason == "not-renewed"
+        os.kill(locks.keychain_pid, signal.SIGCONT)
+
+
+def test_a_process_that_was_stopped_itself_keeps_what_its_keychain_has_renewed(server, program):
+    script = """
+        import sys
+        from leasehold import LockManager
+        locks = LockManager(sys.argv[1], ttl=2)
+        claim = locks.claim("r")
+        print("held", flush=True)
+        sys.stdin.readline()
+        print(claim.is_lost, flush=True)
+        claim.validate()
+        claim.release()
+        print("released", flush=True)
+    """
+    other = program(script, server.url)
+    other.says("held")
+    other.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: server.claims("r")[0]["active_duration"] > 5)
+    other.process.send_signal(signal.SIGCONT)
+    other.hears("")
+    other.says("False")
+    other.says("released")
+
+
+def test_a_keychain_that_dies_is_started_again_and_takes_up_its_claims(server):
+    with LockManager(server.url, ttl=60) as locks:
+        claim = locks.claim("r", max_hold=3600, lead=1)
+        pid = locks.keychain_pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: locks.ping()["pid"] != pid)
+        assert claim.validate() > 0 and not claim.is_lost
+        before = claim.validate()
+        claim.refresh()
+        assert claim.validate() > before - 5
+        assert [row["claim"] for row in locks.list()] == [claim.id]
+        with locks.claim("s"):
+            pass
+        claim.release()
+        assert server.statuses("r") == ["released"]
+
+
+def test_a_claim_that_waits_keeps_its_place_when_the_keychain_dies(server):
+    give_up = server.hold("r")
+    with LockManager(server.url) as locks:
+        got = []
+        waiting = threading.Thread(target=lambda: got.append(locks.claim("r", timeout=PATIENCE)))
+        waiting.start()
+        eventually(lambda: "waiting" in server.statuses("r"))
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        give_up()
+        waiting.join(PATIENCE)
+        assert got[0].validate() > 0
+        assert server.statuses("r") == ["released", "active"], "one claim, in its place"
+
+
+def test_a_claim_that_can_not_be_taken_up_is_lost(server, stopped):
+    told = []
+    with LockManager(server.url, ttl=3) as locks:
+        claim = locks.claim("r", lost=lambda claim, why: told.append(why))
+        stopped(server.process.pid)
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        assert claim.wait_lost(PATIENCE)
+        eventually(lambda: told)
+        with pytest.raises(Lost):
+            claim.validate()
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+def test_a_claim_that_was_ended_meanwhile_is_lost(server):
+    with LockManager(server.url, ttl=60) as locks:
+        claim = locks.claim("r")
+        os.kill(locks.keychain_pid, signal.SIGSTOP)
+        server.revoke(claim.id)
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        assert claim.wait_lost(PATIENCE)
+        with pytest.raises(Lost) as lost:
+            claim.release()
+        assert lost.value.reason == "ended"
+
+
+def test_without_a_keychain_everything_is_lost(server, tmp_path: pathlib.Path, monkeypatch):
+    command = tmp_path / "leasehold"
+    command.write_text(f'#!/bin/sh\nexec {os.environ["LEASEHOLD_BIN"]} "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("LEASEHOLD_BIN", str(command))
+    with LockManager(server.url, ttl=600) as locks:
+        claim = locks.claim("r")
+        command.unlink()
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        assert claim.wait_lost(PATIENCE)
+        with pytest.raises(Lost) as lost:
+            claim.release()
+        assert lost.value.reason == "keychain-gone"
+        with pytest.raises(KeychainGone):
+            locks.claim("s")
+
+
+def test_a_keychain_that_is_told_to_end_loses_its_claims(server, caplog):
+    caplog.set_level(logging.WARNING, "leasehold")
+    with LockManager(server.url, ttl=600) as locks:
+        claim = locks.claim("r")
+        os.kill(locks.keychain_pid, signal.SIGTERM)
+        assert claim.wait_lost(PATIENCE)
+        eventually(lambda: server.statuses("r") == ["aborted"])
+        with locks.claim("s"):
+            pass
