@@ -159,7 +159,12 @@ impl Watch {
                 _ => self.clock.follow(self.shared.table.read().clock().now_us),
             }
             self.proposer.give_up_overdue();
-            let refused = self.is_refused(role).await;
+            // A new leader is heard of also while the one before is asked, which may be gone.
+            let refused = tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() { return } else { continue },
+                refused = self.is_refused(role) => refused,
+            };
             let is_well = !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. });
             if is_well {
                 well = Instant::now();
