@@ -10,9 +10,9 @@ use leasehold_engine::EngineError;
 use leasehold_engine::machine::simulated::{self, files, net, runtime};
 use leasehold_engine::membership::{Change, ChangeError};
 
-use super::serving;
 use super::world::{self, Running, count, count_of, violate, with};
 use super::{DRIFT_PPM_MAX, start_node};
+use super::{clients, serving};
 use crate::random::Random;
 
 /// Numbers of nodes go up to this.
@@ -23,8 +23,8 @@ const MEMBERS_MIN: usize = 3;
 const MEND_US: u64 = 60_000_000;
 /// Starts in a hundred, of a machine that was off, with another address.
 const MOVES: u64 = 20;
-/// How often a node does not hear its leader, while disks fill up.
-const UNHEARD_MAX: u64 = 8;
+/// Claims with which a disk's last room is filled, at the most.
+const UNHEARD_MAX: u64 = 60;
 /// The longest time for which nothing passes.
 const LONG_CUT_US_MAX: u64 = 35_000_000;
 /// How long a node may take to refuse to start.
@@ -276,24 +276,26 @@ impl Cluster {
         self.members.iter().copied().find(leads)
     }
 
-    /// All disks fill up, and again and again one node does not hear its leader for a while and then loses its connections:
-    /// what the leader has taken, it may refuse when the node sends it again.
+    /// All disks fill up while one node does not hear its leader; then the node loses its connections and hears the leader
+    /// again. What the leader took before, it refuses when the node sends it again.
     fn fill_unheard(&mut self, deaf: u64) {
+        let Some(leader) = self.leader().filter(|leader| *leader != deaf) else { return };
         count_of(deaf, "full-unheard");
         self.members.iter().for_each(|id| files::set_full(*id, true));
+        with(|world| world.cut.insert((leader, deaf)));
+        let is_full = |node: Running| node.engine.ready() == Err(EngineError::DiskFull);
         for _ in 0..UNHEARD_MAX {
-            let Some(leader) = self.leader().filter(|leader| *leader != deaf) else { return };
-            with(|world| world.cut.insert((leader, deaf)));
-            runtime::run_until(runtime::now_us() + self.random.between(100_000, 900_000));
-            net::break_connections(deaf);
-            runtime::run_until(runtime::now_us() + self.random.between(1_000, 100_000));
-            with(|world| world.cut.remove(&(leader, deaf)));
-            let is_full = |node: Running| node.engine.ready() == Err(EngineError::DiskFull);
+            clients::claim_once(leader);
+            if self.random.percent(20) {
+                clients::claim_once(deaf);
+            }
+            runtime::run_until(runtime::now_us() + self.random.between(5_000, 30_000));
             if world::node(leader).is_some_and(is_full) {
                 break;
             }
-            runtime::run_until(runtime::now_us() + self.random.between(100_000, 500_000));
         }
+        with(|world| world.cut.remove(&(leader, deaf)));
+        net::break_connections(deaf);
         runtime::run_until(runtime::now_us() + self.random.between(50_000, 800_000));
     }
 
