@@ -10,12 +10,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use leasehold_core::{ClaimId, Event, EventKind};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::wal::Flushed;
 
 /// Whoever waits for one claim: a ticket, and how to wake its owner.
-type Waiting = Vec<(u64, oneshot::Sender<()>)>;
+type Waiting = Vec<(u64, Wake)>;
+
+/// How somebody is woken.
+#[derive(Debug)]
+enum Wake {
+    /// Who waits for one claim.
+    One(oneshot::Sender<()>),
+    /// Who waits for any of many.
+    Any(Arc<Notify>),
+}
 
 /// Someone who hears of everything that happens: a stream, the metrics, the audit.
 pub trait Listener: std::fmt::Debug + Send + Sync {
@@ -50,6 +59,15 @@ pub struct Waiter {
     woken: oneshot::Receiver<()>,
 }
 
+/// Someone who waits for any of many claims to become active, to end, or to be told to let go.
+#[derive(Debug)]
+pub struct Watch {
+    publisher: Arc<Publisher>,
+    claims: Vec<ClaimId>,
+    ticket: u64,
+    bell: Arc<Notify>,
+}
+
 impl Publisher {
     /// A publisher that tells these everything.
     pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Self {
@@ -61,8 +79,35 @@ impl Publisher {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let (wake, woken) = oneshot::channel();
         self.count.fetch_add(1, Ordering::SeqCst);
-        self.waiters.lock().entry(claim).or_default().push((ticket, wake));
+        self.waiters.lock().entry(claim).or_default().push((ticket, Wake::One(wake)));
         Waiter { publisher: self.clone(), claim, ticket, woken }
+    }
+
+    /// Starts to wait for all of these. Register before looking at them: what happens in between is not missed.
+    pub fn watch(self: &Arc<Self>, claims: Vec<ClaimId>) -> Watch {
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let bell = Arc::new(Notify::new());
+        self.count.fetch_add(claims.len(), Ordering::SeqCst);
+        let mut waiters = self.waiters.lock();
+        for claim in &claims {
+            waiters.entry(*claim).or_default().push((ticket, Wake::Any(bell.clone())));
+        }
+        drop(waiters);
+        Watch { publisher: self.clone(), claims, ticket, bell }
+    }
+
+    /// Forgets who has this ticket.
+    fn forget(&self, claims: &[ClaimId], ticket: u64) {
+        let mut waiters = self.waiters.lock();
+        for claim in claims {
+            let Some(list) = waiters.get_mut(claim) else { continue };
+            let before = list.len();
+            list.retain(|(known, _)| *known != ticket);
+            self.count.fetch_sub(before - list.len(), Ordering::SeqCst);
+            if list.is_empty() {
+                waiters.remove(claim);
+            }
+        }
     }
 
     /// Tells what the entry with this index changed, and wakes whoever waits for it.
@@ -73,9 +118,10 @@ impl Publisher {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let turns = events
-            .iter()
-            .filter(|event| matches!(event.kind, EventKind::Activated { .. } | EventKind::Ended { .. }));
+        let turns = events.iter().filter(|event| match event.kind {
+            EventKind::Activated { .. } | EventKind::Ended { .. } | EventKind::Revoking => true,
+            EventKind::Queued | EventKind::Renewed => false,
+        });
         for event in turns {
             self.wake(event.claim);
         }
@@ -85,7 +131,10 @@ impl Publisher {
         let woken = self.waiters.lock().remove(&claim).unwrap_or_default();
         for (_, waiter) in woken {
             self.count.fetch_sub(1, Ordering::SeqCst);
-            waiter.send(()).ok();
+            match waiter {
+                Wake::One(waiter) => drop(waiter.send(())),
+                Wake::Any(bell) => bell.notify_one(),
+            }
         }
     }
 
@@ -109,14 +158,19 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiters = self.publisher.waiters.lock();
-        if let Some(list) = waiters.get_mut(&self.claim) {
-            let before = list.len();
-            list.retain(|(ticket, _)| *ticket != self.ticket);
-            self.publisher.count.fetch_sub(before - list.len(), Ordering::SeqCst);
-            if list.is_empty() {
-                waiters.remove(&self.claim);
-            }
-        }
+        self.publisher.forget(&[self.claim], self.ticket);
+    }
+}
+
+impl Watch {
+    /// Returns when something happened to any of the claims since the watch began, or everyone was woken.
+    pub async fn rung(&self) {
+        self.bell.notified().await;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.publisher.forget(&self.claims, self.ticket);
     }
 }

@@ -221,6 +221,10 @@ fn call(
         Route::GetClaim(id) => claims::get(app, &connection, &request, id, caller),
         Route::PatchClaim(id) => claims::update(app, &connection, request, id, false, caller),
         Route::PutClaim(id) => claims::update(app, &connection, request, id, true, caller),
+        // As many of these may stand open as there are clients that hold something.
+        Route::Endings => Box::pin(async move {
+            claims::endings(&app, &connection, request, &caller).await.unwrap_or_else(|refusal| refusal)
+        }),
         // Tens of thousands of these may stand open for hours.
         Route::MakeLock(resource) | Route::MakeActiveLock(resource) => Box::pin(async move {
             let made = locks::make(&app, &connection, request, resource, &caller).await;
@@ -244,6 +248,7 @@ async fn call_rarer(
         | Route::GetClaim(_)
         | Route::PatchClaim(_)
         | Route::PutClaim(_)
+        | Route::Endings
         | Route::MakeLock(_)
         | Route::MakeActiveLock(_) => unreachable!("`call` answers these itself"),
         Route::ListClaims => claims::list(app, connection, &request, caller).await,

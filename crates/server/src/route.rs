@@ -135,6 +135,8 @@ routes! {
     PutClaim(Option<ClaimId>) => Claims, AsItIs, Connection, Some("refreshClaim");
     /// `POST /v1/renewals`
     RenewMany => Claims, AsItIs, Connection, Some("renewMany");
+    /// `POST /v1/endings`
+    Endings => Claims, AsItIs, Connection, Some("endings");
 
     /// `POST /locks/<resource>`
     MakeLock(Arc<str>) => Locks, AsItIs, Connection, Some("lock");
@@ -227,7 +229,7 @@ impl Route {
         use Verb::{Claim, Read, Revoke};
         let typed = |verbs, kind: &str| Right::Below(verbs, format!("dss/{kind}/").into());
         match self {
-            Self::MakeClaim | Self::RenewMany => Right::Own(&[Claim], "*"),
+            Self::MakeClaim | Self::RenewMany | Self::Endings => Right::Own(&[Claim], "*"),
             Self::Overview => Right::Below(&[Read], "".into()),
             Self::ListClaims | Self::Resources | Self::Events => Right::Own(&[Read], "*"),
             Self::GetClaim(_) | Self::PatchClaim(_) | Self::PutClaim(_) => Right::Own(&[Read, Claim], "*"),
@@ -309,6 +311,7 @@ fn v1(method: &Method, rest: &str, path: &str) -> Result<Route, Misrouted> {
             _ => Err(Misrouted::Method(dialect, "GET, HEAD, POST")),
         },
         "renewals" | "renewals/" => only(method, "POST", Route::RenewMany),
+        "endings" | "endings/" => only(method, "POST", Route::Endings),
         "events" => only(method, "GET", Route::Events),
         "overview" => get(method, Route::Overview),
         "resources" | "resources/" => get(method, Route::Resources),
@@ -588,6 +591,7 @@ mod tests {
         for (method, path, dialect) in [
             ("POST", "/v1/claims/", Dialect::Claims),
             ("POST", "/v1/renewals", Dialect::Claims),
+            ("POST", "/v1/endings", Dialect::Claims),
             ("POST", "/locks/a", Dialect::Locks),
             ("GET", "/resources", Dialect::Locks),
             ("POST", "/v1/dss/media/lock", Dialect::Dss),
@@ -609,6 +613,7 @@ mod tests {
             ("DELETE", "/v1/claims/", "GET, HEAD, POST"),
             ("POST", "/v1/claims/0123456789abcdef0123456789abcdef/", "GET, HEAD, PATCH, PUT"),
             ("GET", "/v1/renewals", "POST"),
+            ("GET", "/v1/endings", "POST"),
             ("GET", "/locks/a", "POST"),
             ("POST", "/resources", "DELETE, GET, HEAD"),
             ("GET", "/v1/dss/media/lock", "POST"),

@@ -39,7 +39,7 @@ use claims::Claims;
 use deadlines::Deadlines;
 use id_index::IdIndex;
 pub use id_index::seed_indexes;
-pub use query::{Bounds, ListFilter, ListPage, Sight};
+pub use query::{Bounds, Fate, ListFilter, ListPage, Sight};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};

@@ -95,6 +95,21 @@ impl ListFilter {
     }
 }
 
+/// What somebody who waits for the end of a claim wants to know of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Fate<'a> {
+    /// What it is on.
+    pub resource: &'a str,
+    /// Whose it is.
+    pub owner: &'a str,
+    /// Where it is.
+    pub status: Status,
+    /// Whether it is active and is to let go.
+    pub is_revoking: bool,
+    /// Why it ended, or is to end.
+    pub reason: Option<&'a str>,
+}
+
 /// Which claims a reader may see, by resource and owner; `None`: all of them.
 pub type Sight<'a> = Option<&'a dyn Fn(&str, &str) -> bool>;
 
@@ -163,6 +178,18 @@ impl Table {
     pub fn whose(&self, id: ClaimId) -> Option<(&str, &str)> {
         let claim = self.claims.at(self.find(id)?);
         Some((self.resources.name(claim.resource), &claim.owner))
+    }
+
+    /// Where a claim is on its way, without a copy of it.
+    pub fn fate(&self, id: ClaimId) -> Option<Fate<'_>> {
+        let claim = self.claims.at(self.find(id)?);
+        Some(Fate {
+            resource: self.resources.name(claim.resource),
+            owner: &claim.owner,
+            status: claim.status,
+            is_revoking: claim.revoking().is_some(),
+            reason: claim.reason().map(|reason| &**reason),
+        })
     }
 
     /// A claim by its id, as of `now_us`.

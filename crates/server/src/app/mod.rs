@@ -36,6 +36,9 @@ use crate::message::problem::{problem, try_again};
 use crate::observe::Observer;
 use crate::observe::hub::STREAMS_MAX;
 
+/// Claims whose ends open requests wait for, at a time: some 150 bytes each, 75 MB at the most.
+const WATCHED_MAX: usize = 500_000;
+
 /// How long a connection beyond the limit may take to ask for a health page.
 const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -91,6 +94,8 @@ pub struct App {
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
     pub long_polls: Arc<Places>,
+    /// Places for claims whose ends open requests wait for.
+    pub watched: Arc<Places>,
     /// Places for event streams.
     pub streams: Arc<Places>,
     /// Bytes of bodies that are received.
@@ -168,6 +173,7 @@ impl App {
         Self {
             administrators: Administrators::new(config.admin.clone()),
             long_polls: Places::new(config.long_polls_max, by_user),
+            watched: Places::new(WATCHED_MAX, by_user),
             streams: Places::new(STREAMS_MAX, by_user),
             body_bytes: Places::new(config.body_bytes_max, config.share),
             answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),

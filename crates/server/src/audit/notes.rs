@@ -71,8 +71,9 @@ impl Notes {
     pub(super) fn asker_of(&mut self, event: &Event) -> Option<Asker> {
         match event.kind {
             EventKind::Renewed => None,
-            EventKind::Revoking => self
-                .take(event.claim, |wish| matches!(wish, Wish::End { ending: Ending::Revoked, .. })),
+            EventKind::Revoking => {
+                self.take(event.claim, |wish| matches!(wish, Wish::End { ending: Ending::Revoked, .. }))
+            }
             EventKind::Queued => {
                 let asker = self.take(event.claim, |wish| matches!(wish, Wish::Make))?;
                 self.waiting.insert(event.claim, asker);

@@ -1,8 +1,9 @@
-//! The claims dialect, the native API: `/v1/claims/` and `/v1/renewals`.
+//! The claims dialect, the native API: `/v1/claims/`, `/v1/renewals` and `/v1/endings`.
 //!
 //! In:    POST, PATCH, PUT and GET of claims. Out: commands, and the table's answers as JSON.
 //! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
 
+mod endings;
 mod list;
 mod parse;
 mod readable;
@@ -20,6 +21,7 @@ use leasehold_core::{
     ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
 };
 
+pub use self::endings::endings;
 pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
@@ -38,7 +40,7 @@ use leasehold_engine::EngineError;
 
 /// Largest body of a request: the largest user data, in JSON, and room for the rest.
 const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
-/// Largest body of a request for many renewals: 10,000 ids and then some.
+/// Largest body of a request about many claims: 10,000 ids and then some.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
 /// The fencing token, where nobody wants to read the body.
@@ -283,6 +285,12 @@ async fn make_change(
     let Asked { base_url, owner, client, wait } = asked;
     let noted = match patch {
         Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
+        Patch::RevokeWhenGone => {
+            if let Err(error) = Box::pin(app.engine.require_table_version(2)).await {
+                return engine_problem(&error);
+            }
+            app.note_end(id, Ending::Revoked, None, owner.clone(), client)
+        }
         _ => Noted::default(),
     };
     let outcome = match (&patch, wait) {
@@ -303,8 +311,11 @@ async fn make_change(
     match outcome {
         Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
         Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),
+        // It will be revoked.
+        Ok(Outcome::Revoking(view)) => detail(StatusCode::ACCEPTED, &view, &base_url),
         Ok(Outcome::Rejected(rejection)) => match rejection {
             Rejection::Unknown(_) => unknown_claim(),
+            Rejection::Revoking(view) => json(StatusCode::CONFLICT, render::revoking(&view, &base_url)),
             Rejection::Final(view) => render::final_status(&patch, &view),
             Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
             rejection => rejected(&rejection, &base_url),
@@ -315,21 +326,14 @@ async fn make_change(
 }
 
 fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
-    let target = Target::Claim(id);
-    let guard = Guard::default();
-    let finish = |ending| Command::Finish {
-        target: Target::Claim(id),
-        guard: Guard::default(),
-        ending,
-        reason,
-        purge_data: false,
-    };
-    match patch {
+    let (target, guard) = (Target::Claim(id), Guard::default());
+    match *patch {
         Patch::Activate => Command::Activate { id },
         Patch::Ttl(ttl_us) | Patch::ActivateWithTtl(ttl_us) => {
-            Command::Renew { target, guard, ttl_us: Some(*ttl_us), data: None }
+            Command::Renew { target, guard, ttl_us: Some(ttl_us), data: None }
         }
-        Patch::Finish(ending) => finish(*ending),
+        Patch::Finish(ending) => Command::Finish { target, guard, ending, reason, purge_data: false },
+        Patch::RevokeWhenGone => Command::RevokeWhenGone { id, reason },
     }
 }
 
@@ -345,7 +349,7 @@ fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: 
         Patch::Finish(Ending::Released) => {
             parse::bad("status", "a waiting claim holds nothing to release: use 'withdrawn' or 'aborted'")
         }
-        Patch::Finish(_) => unexpected(&Outcome::Done, "claims"),
+        Patch::Finish(_) | Patch::RevokeWhenGone => unexpected(&Outcome::Done, "claims"),
     }
 }
 

@@ -33,6 +33,9 @@ const KEY_LEN_MAX: usize = 255;
 /// Most renewals in one request.
 const RENEWALS_LEN_MAX: usize = 20_000;
 
+/// Most claims whose ends one request waits for.
+const WATCHED_LEN_MAX: usize = 10_000;
+
 /// What is wrong, by parameter.
 type Mistakes = BTreeMap<String, String>;
 
@@ -51,6 +54,8 @@ pub(super) enum Patch {
     /// `PUT` alone: ttl and status `active` at once.
     ActivateWithTtl(u64),
     Finish(Ending),
+    /// Revoked as soon as the holder has let go, or its ttl is over.
+    RevokeWhenGone,
 }
 
 /// A 400 about one parameter.
@@ -120,20 +125,46 @@ pub(super) fn patch(body: &[u8], is_put: bool) -> Result<Patch, Response> {
         ttl: Option<f64>,
         #[serde(borrow, default, deserialize_with = "given")]
         status: Option<Cow<'a, str>>,
+        #[serde(borrow, default, deserialize_with = "given")]
+        when: Option<Cow<'a, str>>,
     }
     if let Ok(fast) = serde_json::from_slice::<Fast<'_>>(body) {
         let ttl_us = fast.ttl.and_then(seconds_to_us);
         let status = fast.status.as_deref().and_then(status_update);
-        match (fast.ttl.is_some(), ttl_us, fast.status.is_some(), status) {
-            (true, Some(ttl_us), false, _) => return Ok(Patch::Ttl(ttl_us)),
-            (false, _, true, Some(patch)) => return Ok(patch),
-            (true, Some(ttl_us), true, Some(Patch::Activate)) if is_put => {
+        match (fast.ttl.is_some(), ttl_us, fast.status.is_some(), status, fast.when.as_deref()) {
+            (true, Some(ttl_us), false, _, None) => return Ok(Patch::Ttl(ttl_us)),
+            (false, _, true, Some(patch), None) => return Ok(patch),
+            (true, Some(ttl_us), true, Some(Patch::Activate), None) if is_put => {
                 return Ok(Patch::ActivateWithTtl(ttl_us));
+            }
+            (false, _, true, Some(revoked @ Patch::Finish(Ending::Revoked)), Some(WHEN_NOW)) => {
+                return Ok(revoked);
+            }
+            (false, _, true, Some(Patch::Finish(Ending::Revoked)), Some(WHEN_GONE)) => {
+                return Ok(Patch::RevokeWhenGone);
             }
             _ => {}
         }
     }
     Err(explain_patch(body, is_put))
+}
+
+/// The two ways to revoke.
+const WHEN_NOW: &str = "now";
+const WHEN_GONE: &str = "gone";
+
+/// What is wrong with `when`: its value, or that it goes with a revocation alone.
+fn when_mistake(members: &MemberList<'_>) -> Option<String> {
+    let text = |wanted: &str| {
+        let (_, value) = members.iter().find(|(name, _)| name == wanted)?;
+        serde_json::from_str::<Cow<'_, str>>(value.get()).ok()
+    };
+    let known = text("when").is_some_and(|when| [WHEN_NOW, WHEN_GONE].contains(&&*when));
+    match (known, text("status").as_deref()) {
+        (false, _) => Some("must be 'now' or 'gone'".into()),
+        (true, Some("revoked")) => None,
+        (true, _) => Some("goes with {\"status\": \"revoked\"} alone".into()),
+    }
 }
 
 fn explain_patch(body: &[u8], is_put: bool) -> Response {
@@ -145,12 +176,14 @@ fn explain_patch(body: &[u8], is_put: bool) -> Response {
         let mistake = match name.as_str() {
             "ttl" => ttl_mistake(value),
             "status" => status_mistake(value),
+            "when" => when_mistake(&members),
             _ => Some("unknown parameter; an update takes ttl or status".into()),
         };
         mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
     }
-    if mistakes.is_empty() && members.len() != 1 {
-        let message = match (members.is_empty(), is_put) {
+    let updates = members.iter().filter(|(name, _)| name != "when").count();
+    if mistakes.is_empty() && updates != 1 {
+        let message = match (updates == 0, is_put) {
             (true, _) => "is missing; an update takes exactly one of ttl and status",
             (false, true) => "ttl and status go together only as {\"ttl\": ..., \"status\": \"active\"}",
             (false, false) => "only one of ttl and status may be given in a request",
@@ -200,6 +233,39 @@ fn explain_renewals(body: &[u8]) -> Response {
         mistakes.insert("ids".into(), "is missing; it is mandatory".into());
     }
     explained(mistakes)
+}
+
+/// The claims whose ends are asked for, each once.
+pub(super) fn watched(body: &[u8]) -> Result<RenewalIds, Response> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Body {
+        ids: Vec<String>,
+    }
+    let too_many = || bad("ids", &format!("must name 1 to {WATCHED_LEN_MAX} claims"));
+    match serde_json::from_slice(body) {
+        Ok(Body { ids }) if (1..=WATCHED_LEN_MAX).contains(&ids.len()) => {
+            let ids: BTreeSet<String> = ids.into_iter().collect();
+            Ok(ids.into_iter().map(|id| id.parse().map_err(|_| id)).collect())
+        }
+        Ok(_) => Err(too_many()),
+        Err(_) => {
+            let (members, mut mistakes) = members(body)?;
+            for (name, value) in &members {
+                let mistake = match name.as_str() {
+                    "ids" => serde_json::from_str::<Vec<Cow<'_, str>>>(value.get())
+                        .is_err()
+                        .then_some("must be a list of claim ids, which are strings"),
+                    _ => Some("unknown parameter; this request takes ids"),
+                };
+                mistakes.extend(mistake.map(|mistake| (name.clone(), mistake.into())));
+            }
+            if members.iter().all(|(given, _)| given != "ids") {
+                mistakes.insert("ids".into(), "is missing; it is mandatory".into());
+            }
+            Err(explained(mistakes))
+        }
+    }
 }
 
 /// `?wait=SECONDS`, the only parameter of POST and PATCH.

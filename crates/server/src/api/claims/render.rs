@@ -7,6 +7,7 @@ use std::io::Write;
 use std::ops::Range;
 
 use hyper::StatusCode;
+use leasehold_core::table::Fate;
 use leasehold_core::{Claim, ClaimId, Format, Outcome, Rejection, Status, View};
 use serde_json::json;
 
@@ -58,11 +59,24 @@ pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) -> Range<us
         Some(deadline_us) => {
             raw(out, "\"");
             write_rfc3339(out, wall_us() + deadline_us.saturating_sub(view.now_us));
-            raw(out, "\"}");
+            raw(out, "\"");
         }
-        None => raw(out, "null}"),
+        None => raw(out, "null"),
     }
+    number(out, "waiters", Some(view.waiters).filter(|_| active));
+    revocation(out, claim.is_revoking(), claim.reason().map(|reason| &**reason));
+    raw(out, "}");
     url
+}
+
+/// Whether a holder is to let go, and why it is or why the claim ended.
+fn revocation(out: &mut Vec<u8>, is_revoking: bool, reason: Option<&str>) {
+    raw(out, if is_revoking { ", \"revoking\": true" } else { ", \"revoking\": false" });
+    raw(out, ", \"reason\": ");
+    match reason {
+        Some(reason) => text(out, reason),
+        None => raw(out, "null"),
+    }
 }
 
 /// Always starts with `waiting`, also when the claim was active at once. Tells where it wrote when that was.
@@ -149,13 +163,39 @@ pub(super) fn conflict(view: &View, holder: Option<&View>, base_url: &str) -> Ve
     out
 }
 
+/// A claim that is to let go, to a holder who would renew it.
+pub(super) fn revoking(view: &View, base_url: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    detail(&mut out, view, base_url);
+    out.pop();
+    raw(&mut out, ", \"detail\": ");
+    let why = view.claim.reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    text(&mut out, &format!("the claim is being revoked{why}: stop, and release it"));
+    raw(&mut out, "}\n");
+    out
+}
+
+/// The fate of one claim, in the answer to `POST /v1/endings`; `None`: nobody knows it here.
+pub(super) fn ending(out: &mut Vec<u8>, id: &str, fate: Option<&Fate<'_>>) {
+    raw(out, "{\"id\": ");
+    text(out, id);
+    raw(out, ", \"status\": ");
+    match fate {
+        Some(fate) => put!(out, "\"{}\"", fate.status.as_str()),
+        None => raw(out, "null"),
+    }
+    revocation(out, fate.is_some_and(|fate| fate.is_revoking), fate.and_then(|fate| fate.reason));
+    raw(out, "}");
+}
+
 /// A claim that is over can't change; its status tells a client whose response was lost how it ended.
 pub(super) fn final_status(patch: &Patch, view: &View) -> Response {
     let status = view.claim.status;
     let detail = format!("the claim is {status}, which is final: nothing can change it any more");
+    let reason = view.claim.reason().map(|reason| &**reason);
     let body = match patch {
-        Patch::Ttl(_) => json!({ "status": status.as_str(), "ttl": detail }),
-        _ => json!({ "status": status.as_str(), "detail": detail }),
+        Patch::Ttl(_) => json!({ "status": status.as_str(), "ttl": detail, "reason": reason }),
+        _ => json!({ "status": status.as_str(), "detail": detail, "reason": reason }),
     };
     json(StatusCode::BAD_REQUEST, format!("{body}\n"))
 }
@@ -173,7 +213,9 @@ pub(super) fn renewals(ids: &[Result<ClaimId, String>], outcomes: Vec<Outcome>) 
         }
         let (view, renewed) = match id.as_ref().ok().and_then(|_| outcomes.next()) {
             Some(Outcome::Renewed(view)) => (Some(view), true),
-            Some(Outcome::Rejected(Rejection::Final(view) | Rejection::Waiting(view))) => (Some(view), false),
+            Some(Outcome::Rejected(
+                Rejection::Final(view) | Rejection::Waiting(view) | Rejection::Revoking(view),
+            )) => (Some(view), false),
             _ => (None, false),
         };
         put!(out, ", \"renewed\": {renewed}, \"status\": ");
@@ -181,7 +223,12 @@ pub(super) fn renewals(ids: &[Result<ClaimId, String>], outcomes: Vec<Outcome>) 
             Some(view) => put!(out, "\"{}\"", view.claim.status.as_str()),
             None => raw(&mut out, "null"),
         }
-        number(&mut out, "token", view.map(|view| view.claim.token).filter(|token| *token > 0));
+        let claim = view.as_ref().map(|view| &view.claim);
+        number(&mut out, "token", claim.map(|claim| claim.token).filter(|token| *token > 0));
+        let waiters = view.as_ref().filter(|view| view.claim.status == Status::Active);
+        number(&mut out, "waiters", waiters.map(|view| view.waiters));
+        let reason = claim.and_then(|claim| claim.reason()).map(|reason| &**reason);
+        revocation(&mut out, claim.is_some_and(Claim::is_revoking), reason);
         raw(&mut out, "}");
     }
     raw(&mut out, "]}\n");

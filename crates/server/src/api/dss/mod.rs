@@ -329,7 +329,9 @@ fn renewed(outcome: Option<Outcome>) -> Result<Fate, Response> {
     match outcome {
         Some(Outcome::Renewed(view)) => Ok(Fate::ok(view)),
         Some(Outcome::Rejected(Rejection::NotHeld(..))) => Ok(Fate::failed(Errno::Enolck, None)),
-        Some(Outcome::Rejected(Rejection::NotOwner(view))) => Ok(Fate::failed(Errno::Eacces, Some(view))),
+        Some(Outcome::Rejected(Rejection::NotOwner(view) | Rejection::Revoking(view))) => {
+            Ok(Fate::failed(Errno::Eacces, Some(view)))
+        }
         Some(other) => Err(unexpected(&other, "dss")),
         None => Err(engine_problem(&EngineError::Unknown)),
     }

@@ -349,6 +349,9 @@ impl Asked<'_> {
                 );
                 (StatusCode::CONFLICT, Some(*view), line)
             }
+            Rejection::Revoking(view) => {
+                (StatusCode::CONFLICT, Some(*view), "the lease is being revoked: release it".into())
+            }
             // The claim that was to be revoked is over.
             Rejection::Final(view) => (StatusCode::NOT_FOUND, Some(*view), String::new()),
             Rejection::NotHeld(_, view) => (StatusCode::NOT_FOUND, view.map(|view| *view), String::new()),

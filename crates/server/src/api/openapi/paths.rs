@@ -77,7 +77,8 @@ fn claims() -> Calls {
             .empty(204, "The claim is over, as asked.")
             .mistakes()
             .problem(404, "There is no such claim.")
-            .answer(409, "It waits behind a holder.", JSON, schema("Claim"))
+            .answer(202, "It is to let go.", JSON, schema("Claim"))
+            .answer(409, "It waits behind a holder, or is being revoked.", JSON, schema("Claim"))
             .engine()
     };
     vec![
@@ -126,6 +127,16 @@ fn claims() -> Calls {
             new("renewMany", "Start the ttls of many claims anew")
                 .json("Renewals")
                 .answer(200, "Claim by claim.", JSON, schema("Renewed"))
+                .mistakes()
+                .engine(),
+        ),
+        (
+            "/v1/endings",
+            "post",
+            new("endings", "Those of these claims that are over or are to let go; waits for the first")
+                .query("wait", seconds(), "hold the answer until there is one, so many seconds at the most")
+                .json("Watched")
+                .answer(200, "None when the time is up.", JSON, schema("Ended"))
                 .mistakes()
                 .engine(),
         ),

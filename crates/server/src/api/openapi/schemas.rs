@@ -80,13 +80,19 @@ fn claims() -> Named {
     let endings = Status::ALL.into_iter().filter(|status| *status == Status::Active || status.is_final());
     let endings: Vec<&str> =
         endings.filter(|status| *status != Status::Expired).map(Status::as_str).collect();
+    let revoke = closed(
+        &["status", "when"],
+        json!({ "status": { "type": "string", "enum": ["revoked"] }, "when": { "type": "string", "enum": ["now", "gone"] } }),
+    );
     let patch = json!({ "oneOf": [
         closed(&["ttl"], json!({ "ttl": seconds() })),
         closed(&["status"], json!({ "status": { "type": "string", "enum": endings } })),
+        revoke,
     ] });
     let put = json!({ "oneOf": [
         closed(&["ttl"], json!({ "ttl": seconds() })),
         closed(&["status"], json!({ "status": { "type": "string", "enum": endings } })),
+        revoke,
         closed(&["ttl", "status"], json!({ "ttl": seconds(), "status": { "type": "string", "enum": ["active"] } })),
     ] });
     let step =
@@ -106,6 +112,9 @@ fn claims() -> Named {
         "owner": { "type": "string" },
         "position": nullable("integer"),
         "expires": nullable("string"),
+        "waiters": nullable("integer"),
+        "revoking": { "type": "boolean" },
+        "reason": nullable("string"),
     }));
     let renewals = closed(
         &["ids"],
@@ -113,7 +122,13 @@ fn claims() -> Named {
     );
     let renewed = whole(json!({
         "id": { "type": "string" }, "renewed": { "type": "boolean" }, "status": nullable("string"), "token": nullable("integer"),
+        "waiters": nullable("integer"), "revoking": { "type": "boolean" }, "reason": nullable("string"),
     }));
+    let watched = closed(&["ids"], json!({ "ids": { "type": "array", "items": { "type": "string" } } }));
+    let ended = whole(json!({
+        "id": { "type": "string" }, "status": nullable("string"), "revoking": { "type": "boolean" }, "reason": nullable("string"),
+    }));
+    let ended = whole(json!({ "claims": { "type": "array", "items": ended } }));
     let renewed = whole(json!({ "claims": { "type": "array", "items": renewed } }));
     vec![
         ("NewClaim", new),
@@ -123,6 +138,8 @@ fn claims() -> Named {
         ("Claims", json!({ "type": "array", "items": schema("Claim") })),
         ("Renewals", renewals),
         ("Renewed", renewed),
+        ("Watched", watched),
+        ("Ended", ended),
     ]
 }
 
