@@ -113,7 +113,7 @@ subtest 'Invalid: a parameter makes no sense' => sub {
         isa_ok $@, 'Leasehold::Error::Invalid', $what;
     }
     my @wrong = (
-        [ ttl => 'x' ], [ timeout => -1 ], [ api_version => 'v2' ], [ on_lost => 'nothing' ],
+        [ ttl => 'x' ], [ timeout => -1 ], [ api_version => 'v1/x' ], [ on_lost => 'nothing' ],
         [ on_destroy_failure => 'ignore' ], [ colour => 'red' ], [ url => q{} ], [ url => [] ], [ max_hold => 0 ],
     );
     for my $wrong (@wrong) {

@@ -106,16 +106,13 @@ impl Api {
     }
 
     async fn part(&self, filters: &[(&str, &str)], offset: usize, limit: usize) -> Result<Page, Error> {
-        let query = {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query.extend_pairs(filters);
-            query.append_pair("limit", &limit.to_string());
-            query.append_pair("offset", &offset.to_string());
-            if self.is_stale {
-                query.append_pair("stale", "true");
-            }
-            query.finish()
-        };
+        let stale = self.is_stale.then_some(("stale", "true"));
+        let query = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(filters)
+            .append_pair("limit", &limit.to_string())
+            .append_pair("offset", &offset.to_string())
+            .extend_pairs(stale)
+            .finish();
         let (claims, has_more) = self.look(format!("claims/?{query}")).await?;
         Ok(Page { claims, has_more })
     }

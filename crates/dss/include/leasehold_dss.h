@@ -50,7 +50,8 @@ struct dss_handle;
  */
 struct dss_options {
   /**
-   * `http://host:port`; else LEASEHOLD_ADDR, else `http://127.0.0.1:4080`.
+   * `https://host:port` or `http://host:port`; several, separated by commas, are tried in turn. Else LEASEHOLD_ADDR, else
+   * `http://127.0.0.1:4080`. For `https` LEASEHOLD_CACERT, LEASEHOLD_CLIENT_CERT and LEASEHOLD_CLIENT_KEY name PEM files.
    */
   const char *url;
   /**
@@ -126,8 +127,7 @@ extern "C" {
  *
  * @return  0 on success,
  *         -EINVAL if an argument or a variable makes no sense,
- *         -EPROTONOSUPPORT for an `https` URL,
- *         -ENOENT, -EACCES, ... if the key file can't be read.
+ *         -ENOENT, -EACCES, ... if the key file or a PEM file can't be read.
  */
 int dss_init(struct dss_handle **handle,
              const struct dss_options *options);

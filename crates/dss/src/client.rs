@@ -4,6 +4,7 @@
 //! Never: takes a lost answer for a failure. A lock or unlock that may have reached the server is sent again under the
 //!        same call id until the server says what became of it, or the time is up.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const IDLE_LEN_MAX: usize = 64;
 /// Pauses between tries: from the first to the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
+/// How long a server may be silent before the next one is asked.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+
 /// A way to the typed locks of a server. Any number of threads may use it at once; a forked child may, too.
 pub struct Client {
     config: Arc<Config>,
@@ -29,6 +33,8 @@ pub struct Client {
 pub(crate) struct Process {
     pub(crate) config: Arc<Config>,
     idle: Mutex<Vec<Connection>>,
+    /// The server that answered last.
+    preferred: AtomicUsize,
     pub(crate) refresher: Refresher,
 }
 
@@ -56,6 +62,7 @@ impl Client {
         let make = || Process {
             config: self.config.clone(),
             idle: Mutex::default(),
+            preferred: AtomicUsize::new(0),
             refresher: Refresher::default(),
         };
         // The parent goes on using its connections: only this process's ends of them are closed.
@@ -213,31 +220,47 @@ impl Process {
         })
     }
 
-    /// Sends a call until its answer is known.
+    /// Sends a call until its answer is known: to the server that answered last, then to the others in turn.
     fn call(&self, kind: Kind, verb: Verb, mut body: Body<'_>, deadline: Instant) -> Result<Answer, Errno> {
         let path = format!("/v1/dss/{}/{}", kind.as_str(), verb.as_str());
-        let asked = body.ids;
-        let mut tries = Tries { changes: body.call.is_some(), ..Tries::default() };
+        let (asked, servers) = (body.ids, self.config.servers.len());
+        let mut tries = Tries::new(body.call.is_some(), servers);
         loop {
             let bytes = serde_json::to_vec(&body).map_err(|_| Errno(libc::ENOMEM))?;
-            match self.send(&path, &bytes, deadline, tries.count > 0) {
-                Ok(reply) if !matches!(reply.status, 502..=504) => return Answer::read(&reply, asked),
-                result => tries.again(result, deadline)?,
-            }
+            let at = self.preferred.load(Ordering::Relaxed);
+            let trouble = match self.send(at, &path, &bytes, tries.until(deadline), tries.count > 0) {
+                Ok(reply) => match (reply.status, Answer::read(&reply, asked)) {
+                    (502..=504, _) => Trouble::Later { certain: reply.status == 503 },
+                    // Somebody else's server, or one that does not know the key yet.
+                    (_, Err(errno @ Errno(libc::EPROTO | libc::EPERM))) => Trouble::Refused(errno),
+                    (_, answer) => return answer,
+                },
+                Err(failure) => Trouble::Failed(failure),
+            };
+            tries.again(trouble, deadline)?;
+            let next = (at + 1) % servers;
+            self.preferred.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).ok();
             if verb == Verb::Unlock {
                 body.retry = Some(true);
             }
         }
     }
 
-    fn send(&self, path: &str, body: &[u8], deadline: Instant, afresh: bool) -> Result<Reply, Failure> {
+    fn send(
+        &self,
+        at: usize,
+        path: &str,
+        body: &[u8],
+        deadline: Instant,
+        afresh: bool,
+    ) -> Result<Reply, Failure> {
         if afresh {
             // Where one connection was lost, those beside it are lost too.
-            self.idle().clear();
+            self.idle().retain(|connection| connection.at != at);
         }
-        let connection = match self.idle_connection() {
+        let connection = match self.idle_connection(at) {
             Some(connection) => connection,
-            None => Connection::open(&self.config, deadline)?,
+            None => Connection::open(&self.config, at, deadline)?,
         };
         let (reply, connection) = connection.post(&self.config, path, body, deadline)?;
         if let Some(connection) = connection {
@@ -249,9 +272,12 @@ impl Process {
         Ok(reply)
     }
 
-    fn idle_connection(&self) -> Option<Connection> {
+    fn idle_connection(&self, at: usize) -> Option<Connection> {
         loop {
-            let connection = self.idle().pop()?;
+            let mut idle = self.idle();
+            let place = idle.iter().rposition(|connection| connection.at == at)?;
+            let connection = idle.remove(place);
+            drop(idle);
             if connection.is_alive() {
                 return Some(connection);
             }
@@ -272,47 +298,105 @@ impl Process {
     }
 }
 
-/// Whether and when to send a call again.
-#[derive(Default)]
+/// Why a call has to be sent again.
+enum Trouble {
+    /// The server can't now (503), does not know itself (504), or a proxy may have lost it on the way (502).
+    Later {
+        certain: bool,
+    },
+    /// This server does not help: another one may.
+    Refused(Errno),
+    Failed(Failure),
+}
+
+/// Whether and when to send a call again. All servers in turn are a round.
 struct Tries {
+    servers: u32,
     /// How often it was sent.
     count: u32,
-    /// Whether the server may have done it already.
+    /// Whether a server may have done it already.
     unknown: bool,
     /// Whether it changes anything, so that it must be known what became of it.
     changes: bool,
+    /// Whether a server of this round asked for time.
+    later: bool,
+    /// What a server refused with.
+    refused: Option<Errno>,
 }
 
 impl Tries {
+    fn new(changes: bool, servers: usize) -> Self {
+        let servers = u32::try_from(servers).unwrap_or(1).max(1);
+        Self { servers, count: 0, unknown: false, changes, later: false, refused: None }
+    }
+
+    /// How long one server has. With others to turn to: a few seconds, and twice as long in each round.
+    fn until(&self, deadline: Instant) -> Instant {
+        if self.servers == 1 {
+            return deadline;
+        }
+        let round = (self.count / self.servers).min(10);
+        deadline.min(Instant::now() + SILENCE_MAX * (1 << round))
+    }
+
     /// Waits before the next try, or says what the call fails with.
-    fn again(&mut self, result: Result<Reply, Failure>, deadline: Instant) -> Result<(), Errno> {
+    fn again(&mut self, trouble: Trouble, deadline: Instant) -> Result<(), Errno> {
         self.count += 1;
-        let errno = match result {
-            // The server can't now (503), or does not know itself (504); a proxy may have lost it on the way (502).
-            Ok(reply) => {
-                self.unknown |= reply.status != 503;
+        let errno = match trouble {
+            Trouble::Later { certain } => {
+                self.unknown |= !certain;
+                self.later = true;
                 Errno(libc::ETIMEDOUT)
             }
-            Err(Failure { errno, sent }) => {
+            Trouble::Refused(errno) => {
+                self.refused.get_or_insert(errno);
+                errno
+            }
+            Trouble::Failed(Failure { errno, sent }) => {
                 self.unknown |= sent;
-                let worth_it = match self.unknown && self.changes {
-                    true => errno.is_unreachable() || errno.0 == libc::ETIMEDOUT,
-                    // What changes nothing is tried once more, on a new connection, and no longer.
-                    false => errno.is_lost_connection() && self.count == 1,
-                };
-                match worth_it {
-                    false => return Err(errno),
-                    true if self.count == 1 => return Ok(()),
-                    true => errno,
-                }
+                errno
             }
         };
-        let pause = PAUSE.0.saturating_mul(1 << self.count.min(10)).min(PAUSE.1);
         let left = deadline.saturating_duration_since(Instant::now());
+        if self.count % self.servers != 0 && !left.is_zero() {
+            return Ok(());
+        }
+        let errno = self.sum_up(errno);
+        if !std::mem::take(&mut self.later) {
+            if !self.is_worth_it(errno) {
+                return Err(errno);
+            }
+            if self.count <= self.servers {
+                return Ok(());
+            }
+        }
+        let pause = PAUSE.0.saturating_mul(1 << (self.count / self.servers).min(10)).min(PAUSE.1);
         if left <= pause {
             return Err(if self.unknown && errno.is_unreachable() { Errno(libc::ECONNRESET) } else { errno });
         }
         std::thread::sleep(pause);
         Ok(())
+    }
+
+    /// What a whole round comes to: with several servers, the last one's trouble is not all there is to say.
+    fn sum_up(&self, last: Errno) -> Errno {
+        match (self.servers > 1, self.unknown && self.changes, self.refused) {
+            // It has to be found out, on whichever server can tell.
+            (true, true, _) if !last.is_unreachable() => Errno(libc::ETIMEDOUT),
+            (true, false, Some(refused)) => refused,
+            _ => last,
+        }
+    }
+
+    fn is_worth_it(&self, errno: Errno) -> bool {
+        match self.unknown && self.changes {
+            true => errno.is_unreachable() || errno.0 == libc::ETIMEDOUT,
+            // What changes nothing is tried once more, on a new connection, and no longer; but a server that was only
+            // slow gets more time in the next round.
+            false => {
+                errno.is_lost_connection() && self.count <= self.servers
+                    || errno.0 == libc::ETIMEDOUT && self.servers > 1
+            }
+        }
     }
 }

@@ -6,12 +6,15 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use zeroize::Zeroizing;
 
 use crate::Errno;
-use crate::config::Config;
+use crate::config::{Config, Server};
 
 /// Longest response head; also the most bytes of trailers, and of chunk extensions, of one response.
 const HEAD_LEN_MAX: usize = 64 << 10;
@@ -45,24 +48,54 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    /// What makes it secure. It writes nothing when it is dropped: a forked child does not end its parent's.
+    tls: Option<Box<ClientConnection>>,
+    /// Which of the servers it leads to.
+    pub(crate) at: usize,
     used: Instant,
 }
 
 impl Connection {
-    pub(crate) fn open(config: &Config, deadline: Instant) -> Result<Self, Failure> {
+    /// To one of the servers.
+    pub(crate) fn open(config: &Config, at: usize, deadline: Instant) -> Result<Self, Failure> {
         let failed = |errno| Failure { errno, sent: false };
+        let server = &config.servers[at];
         let mut last = Errno(libc::EHOSTUNREACH);
-        for address in addresses(config).map_err(failed)? {
+        for address in addresses(server).map_err(failed)? {
             let left = left(deadline).map_err(failed)?.min(config.connect_timeout);
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
                     stream.set_nodelay(true).ok();
-                    return Ok(Self { stream, used: Instant::now() });
+                    let mut connection = Self { stream, tls: None, at, used: Instant::now() };
+                    if let Some(tls) = config.tls.as_ref().filter(|_| server.is_https) {
+                        let deadline = deadline.min(Instant::now() + config.connect_timeout);
+                        connection.secure(tls.clone(), &server.host, deadline).map_err(failed)?;
+                    }
+                    return Ok(connection);
                 }
                 Err(error) => last = Errno::of(&error),
             }
         }
         Err(failed(last))
+    }
+
+    fn secure(&mut self, tls: Arc<ClientConfig>, host: &str, deadline: Instant) -> Result<(), Errno> {
+        let name = ServerName::try_from(host.to_string()).map_err(|_| Errno(libc::EINVAL))?;
+        let tls = ClientConnection::new(tls, name).map_err(|_| Errno(libc::EINVAL))?;
+        let tls = self.tls.insert(Box::new(tls));
+        let mut stream = Timed { stream: &self.stream, deadline };
+        while tls.is_handshaking() {
+            tls.complete_io(&mut stream).map_err(|error| Errno::of(&error))?;
+        }
+        Ok(())
+    }
+
+    fn read_some(&mut self, piece: &mut [u8], deadline: Instant) -> std::io::Result<usize> {
+        let mut stream = Timed { stream: &self.stream, deadline };
+        match &mut self.tls {
+            None => stream.read(piece),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut stream).read(piece),
+        }
     }
 
     /// Whether the server has not closed an idle connection, as far as this end can know.
@@ -89,7 +122,7 @@ impl Connection {
         body: &[u8],
         deadline: Instant,
     ) -> Result<(Reply, Option<Self>), Failure> {
-        let head = head(config, path, body.len());
+        let head = head(config, &config.servers[self.at], path, body.len());
         // It has the access key.
         let mut request = Zeroizing::new(Vec::new());
         let room = request.try_reserve_exact(head.len() + body.len());
@@ -103,21 +136,20 @@ impl Connection {
         Ok((reply, keep.then_some(self)))
     }
 
-    fn write(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            self.stream.set_write_timeout(Some(left(deadline)?)).map_err(|error| Errno::of(&error))?;
-            match self.stream.write(bytes) {
-                Ok(0) => return Err(Errno(libc::ECONNRESET)),
-                Ok(len) => bytes = &bytes[len..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Errno::of(&error)),
+    fn write(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Errno> {
+        let mut stream = Timed { stream: &self.stream, deadline };
+        let written = match &mut self.tls {
+            None => stream.write_all(bytes),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(&mut **tls, &mut stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
             }
-        }
-        Ok(())
+        };
+        written.map_err(|error| Errno::of(&error))
     }
 
     fn read_reply(&mut self, deadline: Instant) -> Result<(Reply, bool), Errno> {
-        let mut input = Input { stream: &self.stream, buffer: Vec::new(), start: 0, deadline };
+        let mut input = Input { connection: self, buffer: Vec::new(), start: 0, deadline };
         let mut head = Head::parse(&input.head()?).ok_or(Errno(libc::EPROTO))?;
         // 100 Continue and its like are followed by the answer.
         for _ in 0..INTERIM_MAX {
@@ -139,7 +171,7 @@ impl Connection {
     }
 }
 
-fn head(config: &Config, path: &str, body_len: usize) -> Zeroizing<String> {
+fn head(config: &Config, server: &Server, path: &str, body_len: usize) -> Zeroizing<String> {
     let authorization = match &config.key {
         Some(key) => Zeroizing::new(format!("Authorization: Bearer {}\r\n", key.as_str())),
         None => Zeroizing::default(),
@@ -148,16 +180,46 @@ fn head(config: &Config, path: &str, body_len: usize) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: leasehold-dss/{}\r\n{authorization}\
          Content-Type: application/json\r\nContent-Length: {body_len}\r\n\r\n",
-        config.authority,
+        server.authority,
         env!("CARGO_PKG_VERSION")
     ))
 }
 
-fn addresses(config: &Config) -> Result<Vec<SocketAddr>, Errno> {
-    if let Ok(ip) = config.host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, config.port)]);
+/// A socket whose every read and write ends at the deadline.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        left(self.deadline).map(Some).map_err(|_| ErrorKind::TimedOut.into())
     }
-    match (&*config.host, config.port).to_socket_addrs() {
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(piece)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn addresses(server: &Server) -> Result<Vec<SocketAddr>, Errno> {
+    if let Ok(ip) = server.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, server.port)]);
+    }
+    match (&*server.host, server.port).to_socket_addrs() {
         Ok(found) => Ok(found.collect()),
         Err(_) => Err(Errno(libc::EHOSTUNREACH)),
     }
@@ -221,7 +283,7 @@ impl Head {
 
 /// What comes in, with what was read too far.
 struct Input<'a> {
-    stream: &'a TcpStream,
+    connection: &'a mut Connection,
     buffer: Vec<u8>,
     start: usize,
     deadline: Instant,
@@ -240,9 +302,7 @@ impl Input<'_> {
         }
         let mut piece = [0; 16 << 10];
         loop {
-            let timeout = self.stream.set_read_timeout(Some(left(self.deadline)?));
-            timeout.map_err(|error| Errno::of(&error))?;
-            match self.stream.read(&mut piece) {
+            match self.connection.read_some(&mut piece, self.deadline) {
                 Ok(0) => return Ok(false),
                 Ok(len) => {
                     self.buffer.try_reserve(len).map_err(|_| Errno(libc::ENOMEM))?;
@@ -371,7 +431,7 @@ mod tests {
             }
         });
         let deadline = Instant::now() + Duration::from_secs(20);
-        let connection = Connection::open(&config, deadline).unwrap();
+        let connection = Connection::open(&config, 0, deadline).unwrap();
         let answer = connection.post(&config, "/v1/x", b"{}", deadline);
         server.join().unwrap();
         let (reply, kept) = answer.map_err(|failure| failure.errno)?;

@@ -5,7 +5,7 @@
 //! Never: unwinds into C, prints, aborts, or installs a signal handler.
 //!
 //! The path of a call: this file checks its arguments, [`client`](Client) sends it until its answer is known (`http.rs`,
-//! `wire.rs`), `refresh.rs` keeps locks with a ttl alive.
+//! `tls.rs`, `wire.rs`), `refresh.rs` keeps locks with a ttl alive.
 
 #![allow(unsafe_code, reason = "the interface to C")]
 #![allow(non_camel_case_types, reason = "these are C's names")]
@@ -16,6 +16,7 @@ mod config;
 mod http;
 mod refresh;
 mod sys;
+mod tls;
 mod wire;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -41,7 +42,15 @@ impl Errno {
             Some(errno) => Self(errno),
             None if error.kind() == std::io::ErrorKind::TimedOut => Self(libc::ETIMEDOUT),
             None if error.kind() == std::io::ErrorKind::OutOfMemory => Self(libc::ENOMEM),
-            None => Self(libc::EIO),
+            // The other end closed the connection without saying so, or did not take what was written.
+            None if matches!(
+                error.kind(),
+                std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::WriteZero
+            ) =>
+            {
+                Self(libc::ECONNRESET)
+            }
+            None => tls::errno_in(error).unwrap_or(Self(libc::EIO)),
         }
     }
 
@@ -102,7 +111,8 @@ pub struct dss_handle {
 #[repr(C)]
 #[derive(Debug)]
 pub struct dss_options {
-    /// `http://host:port`; else LEASEHOLD_ADDR, else `http://127.0.0.1:4080`.
+    /// `https://host:port` or `http://host:port`; several, separated by commas, are tried in turn. Else LEASEHOLD_ADDR, else
+    /// `http://127.0.0.1:4080`. For `https` LEASEHOLD_CACERT, LEASEHOLD_CLIENT_CERT and LEASEHOLD_CLIENT_KEY name PEM files.
     pub url: *const c_char,
     /// The access key; else `key_file`, else LEASEHOLD_KEY.
     pub key: *const c_char,
@@ -147,8 +157,7 @@ pub struct pho_lock {
 ///
 /// @return  0 on success,
 ///         -EINVAL if an argument or a variable makes no sense,
-///         -EPROTONOSUPPORT for an `https` URL,
-///         -ENOENT, -EACCES, ... if the key file can't be read.
+///         -ENOENT, -EACCES, ... if the key file or a PEM file can't be read.
 ///
 /// # Safety
 /// `handle` points to a pointer that can be written; `options` is NULL or points to options whose texts end in NUL.
@@ -438,6 +447,7 @@ unsafe fn read_options(options: &dss_options) -> Result<Options, Errno> {
         timeout: time(options.timeout_ms),
         connect_timeout: time(options.connect_timeout_ms),
         ttl: time(options.ttl_ms),
+        ..Options::default()
     })
 }
 

@@ -27,6 +27,15 @@ pub(super) fn is_of_node(id: ClaimId, node: NodeId) -> bool {
     (id.as_u128() >> 112) as u64 == node & 0xffff
 }
 
+/// Whether a refused parcel that is in doubt counts as such: a bug that the simulation must find.
+#[cfg(feature = "sim")]
+fn is_in_doubt(in_doubt: bool) -> bool {
+    if in_doubt {
+        crate::machine::simulated::world().count("refused-in-doubt");
+    }
+    in_doubt && !is_planted(Bug::RefusedYetDone)
+}
+
 /// Who waits for which outcomes of a parcel, in its order.
 #[derive(Debug)]
 pub enum Reply {
@@ -167,7 +176,7 @@ impl Awaited {
         if let Some(parcel) = refused {
             let in_doubt = parcel.in_doubt;
             #[cfg(feature = "sim")]
-            let in_doubt = in_doubt && !is_planted(Bug::RefusedYetDone);
+            let in_doubt = is_in_doubt(in_doubt);
             let error = if in_doubt { &EngineError::Unknown } else { error };
             parcel.replies.into_iter().for_each(|reply| reply.fail(error.clone()));
         }

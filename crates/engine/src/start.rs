@@ -229,9 +229,9 @@ fn log_options(alone: bool, listeners: &[Arc<dyn Listener>]) -> WalOptions {
     let tell = move |flushed| listeners.iter().for_each(|listener| listener.flushed(flushed));
     let options =
         WalOptions { flush_in_caller: alone, observe: Some(Arc::new(tell)), ..WalOptions::default() };
-    // Small, so that a simulated minute fills many segments.
+    // Small, so that a simulated minute fills many segments, and a full disk is soon noticed.
     #[cfg(feature = "sim")]
-    let options = WalOptions { segment_bytes: 32 << 10, low_room_bytes: 8 << 10, ..options };
+    let options = WalOptions { segment_bytes: 8 << 10, low_room_bytes: 3 << 10, ..options };
     options
 }
 

@@ -87,6 +87,22 @@ fn every_module_uses_only_those_below_it() {
 }
 
 #[test]
+fn our_http_1_knows_nothing_of_this_service() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/http1"), &mut files);
+    assert!(files.len() >= 4, "the source was not found: {files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let mistake = text.lines().find(|line| line.contains("crate::") || line.contains("leasehold"));
+        assert_eq!(mistake, None, "{}", file.display());
+        // What its folder is in is the rest of the service, too.
+        let supers = if file.ends_with("mod.rs") { "super::" } else { "super::super::" };
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        assert!(!code.contains(supers), "{} looks above its folder", file.display());
+    }
+}
+
+#[test]
 fn every_crate_uses_only_those_below_it_and_only_the_engine_knows_openraft() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (place, name) in CRATES.iter().enumerate() {

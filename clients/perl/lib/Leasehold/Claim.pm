@@ -31,6 +31,12 @@ sub id       { my ($self) = @_; return $self->{id} }
 sub token    { my ($self) = @_; return $self->{token} }
 sub is_mine  { my ($self) = @_; return $self->{owner} eq Leasehold::Process::worker() }
 
+# Whether its keychain has died, and nobody goes on with it yet.
+sub is_orphaned {
+    my ($self) = @_;
+    return $self->is_mine && !$self->{is_over} && !$self->{error} && !$self->{orphaned} && $self->{keychain}->is_gone;
+}
+
 sub is_lost {
     my ($self) = @_;
     return Leasehold::Process::undisturbed(
@@ -78,6 +84,9 @@ sub release {
 sub give_up {
     my ($self) = @_;
     $self->_check_owner;
+    return 1 if $self->{is_over};
+    # Its keychain may have died unnoticed; another one goes on with it.
+    $self->{keychain}->poll if !$self->{error};
     return 1 if $self->{is_over};
     my ( $keychain, $error ) = @{$self}{qw(keychain error)};
     $self->{is_over} = 1;
@@ -248,7 +257,7 @@ destructor reports nothing.
 An exception that a signal handler of your program throws while a destructor waits for the server can't leave it,
 either: perl prints it as a warning. Call C<release> where that matters.
 
-=head2 new, give_up, is_mine, lost_error
+=head2 new, give_up, is_mine, is_orphaned, lost_error
 
 For this library.
 

@@ -68,7 +68,7 @@ sub answer_limit { return $ANSWER_LIMIT }
 sub ask {
     my ( $self, $line, %arg ) = @_;
     my $limit   = exists $arg{limit} ? $arg{limit} : $ANSWER_LIMIT;
-    my $end     = defined $limit ? _now() + $limit : undef;
+    my $end     = defined $limit ? now() + $limit : undef;
     my $request = Leasehold::Keychain::Request->new( $self, $arg{undo} );
     # While it waits no signal is listened to. What came with an exception, or right behind the answer, is heard then.
     my $again = Leasehold::Keychain::Again->new;
@@ -108,12 +108,12 @@ sub poll {
 # Waits until $is_true returns true, at most so many seconds.
 sub wait_until {
     my ( $self, $is_true, $seconds ) = @_;
-    my $end   = _now() + $seconds;
+    my $end   = now() + $seconds;
     my $again = Leasehold::Keychain::Again->new;
     {
         local $self->{asking} = 1;
-        while ( !$is_true->() && !$self->{is_gone} && _now() < $end ) {
-            $self->_select( $end - _now() );
+        while ( !$is_true->() && !$self->{is_gone} && now() < $end ) {
+            $self->_select( $end - now() );
             $self->_read;
         }
     }
@@ -135,7 +135,7 @@ sub _wait_for {
     $self->poll;
     until ( $answer = delete $self->{answers}{$id} ) {
         $self->_throw_gone if $self->{is_gone};
-        my $rest = defined $end ? $end - _now() : $WAIT_MAX;
+        my $rest = defined $end ? $end - now() : $WAIT_MAX;
         Leasehold::Error::Unknown->throw( message => 'the keychain process does not answer' ) if $rest <= 0;
         $self->_select($rest);
         $self->poll;
@@ -188,7 +188,7 @@ sub _send {
     my $text = eval { $JSON->encode($line) };
     Leasehold::Error::Invalid->throw( message => "'data' can't be written as JSON: $@" ) if !defined $text;
     $text .= "\n";
-    my $end = _now() + $ANSWER_LIMIT;
+    my $end = now() + $ANSWER_LIMIT;
     local $SIG{PIPE} = 'IGNORE';
     my $mask  = Leasehold::Process::Mask->block;
     my $error = $self->_write( \$text, $end );
@@ -209,7 +209,7 @@ sub _write {
             next;
         }
         return "$!" if $! != EAGAIN && $! != EWOULDBLOCK && $! != EINTR;
-        return 'it does not read' if _now() >= $end;
+        return 'it does not read' if now() >= $end;
         my $writable = q{};
         vec( $writable, fileno $self->{to}, 1 ) = 1;
         select undef, $writable, undef, $WAIT_MAX;
@@ -223,7 +223,7 @@ sub _throw_gone {
     return Leasehold::Error::KeychainGone->throw( message => "the keychain process has ended$because" );
 }
 
-sub _now { return clock_gettime(CLOCK_MONOTONIC) }
+sub now { return clock_gettime(CLOCK_MONOTONIC) }
 
 sub send_signal { return kill $SIGNAL => $$ }
 
@@ -387,6 +387,10 @@ The number of the process, whether it has ended, and whether this process (not o
 =head2 send_signal
 
 Sends this process the signal that the kernel sends when a keychain has said something.
+
+=head2 now
+
+Seconds on the clock that limits go by.
 
 =head2 answer_limit
 

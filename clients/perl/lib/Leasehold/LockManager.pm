@@ -29,6 +29,12 @@ my $GRACE_SHARE = 0.25;
 # The exit code of a program that could not release its claim.
 my $EXIT_FAILED = 125;
 
+# What a keychain keeps back of a ttl, at most this share and this many seconds. Half of it is left to take up its claims.
+my $MARGIN_SHARE = 0.05;
+my $MARGIN_MAX   = 1;
+# How often one claim is asked of another keychain because its keychain has died.
+my $RESTARTS_MAX = 5;
+
 # How often, and after how many seconds, a claim is repeated whose predecessor was interrupted a moment ago.
 my $TRIES_MAX = 200;
 my $TRY_PAUSE = 0.02;
@@ -82,13 +88,16 @@ sub _claim {
     my ( $self, $arg ) = @_;
     my $line = Leasehold::Parameters::of_claim($arg);
     $line->{lead} = $self->_grace($arg) if !defined $line->{lead} && $self->_terminates($arg);
+    # Under the same key it is the same claim, also for another keychain.
+    $line->{key} = Leasehold::Process::fresh_key();
     my ( $resource, $timeout ) = @{$line}{qw(resource timeout)};
     $self->_refuse_second($resource);
     my $keychain = $self->_keychain;
     $timeout = $self->{timeout} if !defined $timeout;
     $self->{early} = {} if !%{ $self->{claiming} };
     local $self->{claiming}{$resource} = {};
-    my ( $claim, $tries );
+    my ( $claim, $tries, $restarts );
+    my $end = $timeout ? Leasehold::Keychain::now() + $timeout : undef;
     until ($claim) {
         $claim = eval {
             $keychain->ask(
@@ -96,11 +105,16 @@ sub _claim {
                 limit => defined $timeout ? $timeout + $RELEASE_LIMIT : undef,
                 undo  => { op => 'release', resource => $resource },
                 about => sub { return %{ $self->{claiming}{$resource} } },
-                then  => sub { return $self->_acquired( $keychain, $arg, $_[0] ) },
+                then  => sub { return $self->_acquired( $keychain, $arg, $line, $_[0] ) },
             );
         };
         last if $claim;
         my $error = $@;
+        if ( $keychain->is_gone && !$self->{is_closed} && ++$restarts <= $RESTARTS_MAX ) {
+            $keychain = $self->_keychain;
+            $line->{timeout} = _at_least_a_moment( $end - Leasehold::Keychain::now() ) if defined $end;
+            next;
+        }
         die $error if !_is_leftover($error) || ++$tries == $TRIES_MAX;
         $keychain->notify( { op => 'release', resource => $resource } );
         Time::HiRes::sleep($TRY_PAUSE);
@@ -115,8 +129,13 @@ sub _is_leftover {
     return blessed $error && $error->isa('Leasehold::Error::AlreadyClaimed') && !$error->{is_ours};
 }
 
+sub _at_least_a_moment {
+    my ($seconds) = @_;
+    return $seconds > 0.001 ? $seconds : 0.001;
+}
+
 sub _acquired {
-    my ( $self, $keychain, $arg, $answer ) = @_;
+    my ( $self, $keychain, $arg, $line, $answer ) = @_;
     my $claim = Leasehold::Claim->new(
         manager  => $self,
         keychain => $keychain,
@@ -125,7 +144,9 @@ sub _acquired {
         id       => $answer->{claim},
         token    => $answer->{token},
         ttl      => $self->_ttl($arg),
-        lead     => $arg->{lead},
+        lead     => $line->{lead},
+        max_hold => defined $line->{max_hold} ? $line->{max_hold} : $self->{max_hold},
+        since    => Leasehold::Keychain::now(),
         on_lost  => defined $arg->{on_lost} ? $arg->{on_lost} : $self->{on_lost},
         number   => ++$self->{last_number},
     );
@@ -186,9 +207,9 @@ sub _grace {
 }
 
 # What a process begins with: claims by id, and the newest of each resource, both weak; events that came before their
-# claim was known; resources that are being claimed; claims that were lost and not reported yet.
+# claim was known; resources that are being claimed; claims that were lost and not reported yet; claims whose keychain died.
 sub _nothing {
-    return { claims => {}, newest => {}, early => {}, claiming => {}, lost => [] };
+    return { claims => {}, newest => {}, early => {}, claiming => {}, lost => [], orphans => [] };
 }
 
 # The running keychain of this process; a child that was forked, or one whose keychain was killed, starts its own.
@@ -228,9 +249,10 @@ sub _heard {
     my ( $self, $event ) = @_;
     my $what = $event->{event};
     if ( $what eq 'gone' ) {
-        my $reason = { reason => 'keychain-gone', detail => 'the keychain process has ended' };
-        for my $claim ( grep { defined && $_->is_mine && $_->{keychain}->is_gone } values %{ $self->{claims} } ) {
-            $self->_note_lost( $claim, $reason );
+        my $now = Leasehold::Keychain::now();
+        for my $claim ( grep { defined && $_->is_orphaned } values %{ $self->{claims} } ) {
+            $claim->{orphaned} = $now;
+            push @{ $self->{orphans} }, $claim;
         }
         return;
     }
@@ -256,10 +278,45 @@ sub _note_lost {
     return;
 }
 
+# Has another keychain go on with the claims of one that died. What it can't renew in time is lost.
+sub _take_up_orphans {
+    my ($self) = @_;
+    my @orphans = splice @{ $self->{orphans} };
+    return if !@orphans;
+    my $keychain = eval { $self->_keychain };
+    for my $claim (@orphans) {
+        next if $keychain && eval { $self->_take_up( $claim, $keychain ); 1 };
+        my $error  = $@;
+        my $reason = blessed $error && $error->isa('Leasehold::Error::Ended') ? 'ended' : 'keychain-gone';
+        $self->_note_lost( $claim, { reason => $reason, detail => 'the keychain process has ended' } );
+    }
+    return;
+}
+
+# The keychain had not called the claim lost, so there was at least the lead and the margin left when it died.
+sub _take_up {
+    my ( $self, $claim, $keychain ) = @_;
+    my $margin = $claim->{ttl} * $MARGIN_SHARE;
+    $margin = $MARGIN_MAX if $margin > $MARGIN_MAX;
+    my $now  = Leasehold::Keychain::now();
+    my $seconds = ( $claim->{lead} || 0 ) + $margin / 2 - ( $now - $claim->{orphaned} );
+    die "too late\n" if $seconds <= 0;
+    my %line = ( op => 'take-up', within => $seconds, token => $claim->token, claim => $claim->id );
+    $line{$_} = $claim->{$_} for grep { defined $claim->{$_} } qw(resource ttl lead);
+    $line{max_hold} = _at_least_a_moment( $claim->{max_hold} - ( $now - $claim->{since} ) ) if defined $claim->{max_hold};
+    return $keychain->ask(
+        \%line,
+        limit => $seconds,
+        undo  => { op => 'release', resource => $claim->resource },
+        then  => sub { $claim->{keychain} = $keychain; delete $claim->{orphaned}; return 1 },
+    );
+}
+
 # Calls back, or ends this process, for each claim that was lost. What the first callback throws is thrown when all have
 # been called.
 sub _tell_lost {
     my ($self) = @_;
+    $self->_take_up_orphans;
     my @thrown;
     while ( my $claim = shift @{ $self->{lost} } ) {
         if ( ref $claim->{on_lost} ) {
@@ -408,7 +465,7 @@ The longest time that a claim is held, if it does not say otherwise; then it is 
 
 =item api_version
 
-C<v1>, the only one.
+The version of the server's interface, C<v1> if it is not given.
 
 =item on_lost
 
@@ -485,8 +542,9 @@ For this library.
 
 =head1 WHEN A CLAIM IS LOST
 
-A claim is lost when it could not be renewed in time, when the server ended it (an administrator revoked it), when
-C<max_hold> is over, or when the keychain was killed.
+A claim is lost when it could not be renewed in time, when the server ended it (an administrator revoked it), or when
+C<max_hold> is over. A keychain that was killed is started again and goes on with its claims; those that it can't renew before
+the server could hand them over are lost.
 
 C<terminate> prints why and sends C<SIGTERM> to your process. If it has a handler for that signal, or ignores it, and still
 runs after the grace, C<SIGKILL> follows.

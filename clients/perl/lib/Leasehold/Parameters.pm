@@ -15,11 +15,7 @@ use Leasehold::Error;
 
 our $VERSION = '0.1.0';
 
-# The server's name for the only version of its interface.
-my $API_VERSION = 'v1';
 my $TTL_DEFAULT = 30;
-# Claims are held for as long as the program wants: a hundred years.
-my $MAX_HOLD_DEFAULT = 3_000_000_000;
 
 my %IS_OPTION = map { $_ => 1 } qw(
     url key key_file command ttl timeout max_hold grace api_version on_lost on_destroy_failure
@@ -29,10 +25,12 @@ my %IS_CLAIM_OPTION = map { $_ => 1 } qw(resource ttl timeout data max_hold lead
 sub of_manager {
     my ($arg) = @_;
     check_names( $arg, \%IS_OPTION );
-    my $version = defined $arg->{api_version} ? $arg->{api_version} : $API_VERSION;
-    invalid("'$version' is no API version; the only one is $API_VERSION") if $version ne $API_VERSION;
     my %checked = ( on_lost => 'terminate', on_destroy_failure => 'abort', ttl => $TTL_DEFAULT );
-    my %flag    = ( 'max-hold' => $MAX_HOLD_DEFAULT );
+    my %flag;
+    if ( defined( my $version = $arg->{api_version} ) ) {
+        invalid("'$version' is no API version; the current one is v1") if $version !~ m/\A[[:alnum:]]+\z/;
+        $flag{'api-version'} = $version;
+    }
     for my $name (qw(ttl timeout max_hold grace)) {
         next if !defined $arg->{$name};
         $checked{$name} = seconds( $name, $arg->{$name} );
@@ -81,6 +79,9 @@ sub _check_on_lost {
 sub seconds {
     my ( $name, $value ) = @_;
     my $is_number = looks_like_number($value) && $value == $value && abs $value < 9**15;
+    if ( $name eq 'max_hold' && $is_number && $value == 0 ) {
+        invalid("a 'max_hold' of 0 would hold nothing; leave it out to hold without a limit");
+    }
     if ( !$is_number || $value < 0 || ( $value == 0 && $name ne 'timeout' ) ) {
         invalid("'$name' must be a number of seconds above 0");
     }

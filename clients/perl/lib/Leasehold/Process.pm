@@ -43,6 +43,16 @@ sub undisturbed {
     die $error;
 }
 
+# A key that nobody else has. Not from rand: forked children, and programs that set its seed, would share their keys.
+sub fresh_key {
+    open my $random, '<:raw', '/dev/urandom'
+        or Leasehold::Error::KeychainGone->throw( message => "/dev/urandom can't be read: $!" );
+    my $read = sysread $random, my $bytes, 16;
+    close $random;
+    Leasehold::Error::KeychainGone->throw( message => '/dev/urandom gives nothing' ) if !$read || $read != 16;
+    return unpack 'H*', $bytes;
+}
+
 # Starts a command with a pipe to its input and one from its output. It becomes no child of this process.
 sub spawn {
     my ( $command, $env ) = @_;
@@ -214,6 +224,10 @@ The number of this process, with that of the thread in a program that has any.
 =head2 undisturbed
 
 Runs code and leaves C<$@> and C<$!> as they were.
+
+=head2 fresh_key
+
+A random key, for a claim that another keychain can find again.
 
 =head2 spawn
 

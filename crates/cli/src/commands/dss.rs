@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use leasehold_dss::{Caller, Client, EACCES, ENOLCK, Errno, Kind, Lock, Options, hostname};
 
+use super::connect::ConnectArgs;
 use super::output;
 
 /// Typed locks.
@@ -31,12 +32,11 @@ pub(crate) struct CleanArgs {
     /// Only those of this process
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
-    /// URL of the server [default: LEASEHOLD_ADDR, or http://127.0.0.1:4080]
-    #[arg(long, value_name = "URL")]
-    addr: Option<String>,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// One line of the table.
@@ -48,8 +48,7 @@ struct Row {
 
 pub(crate) fn run(command: DssCommand) -> anyhow::Result<()> {
     let DssCommand::Clean(args) = command;
-    let client = Client::new(Options { url: args.addr.clone(), ..Options::default() })
-        .context("the server's address or the access key can't be used")?;
+    let client = client(&args.connect)?;
     let is_here = hostname()? == args.host;
     if is_here && !Path::new("/proc/self/stat").exists() {
         bail!("/proc is not there: which processes of this host live can't be known");
@@ -81,6 +80,21 @@ pub(crate) fn run(command: DssCommand) -> anyhow::Result<()> {
     let names: Vec<String> = living.iter().map(ToString::to_string).collect();
     ensure!(living.is_empty(), "the locks of processes that live were kept: {}", names.join(", "));
     Ok(())
+}
+
+/// The C library's client, with the flags that all commands have.
+fn client(connect: &ConnectArgs) -> anyhow::Result<Client> {
+    let options = connect.options()?;
+    let path = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
+    let client = Client::new(Options {
+        url: Some(options.urls.join(",")),
+        key: options.key,
+        ca: path(options.tls.ca),
+        client_certificate: path(options.tls.client_certificate),
+        client_key: path(options.tls.client_key),
+        ..Options::default()
+    });
+    client.context("the server's address, the access key or a certificate can't be used")
 }
 
 /// How the fate of a lock begins that should be unlocked and is not.

@@ -47,8 +47,15 @@ static void test_init(void)
         EXPECT(EINVAL, dss_init(&handle, &options));
         CHECK(handle == NULL);
     }
+    const char *given = getenv("LEASEHOLD_CACERT");
+    char *cacert = given != NULL ? strdup(given) : NULL;
     options.url = "https://x";
-    EXPECT(EPROTONOSUPPORT, dss_init(&handle, &options));
+    setenv("LEASEHOLD_CACERT", "/nonexistent", 1);
+    EXPECT(ENOENT, dss_init(&handle, &options));
+    unsetenv("LEASEHOLD_CACERT");
+    if (cacert != NULL)
+        setenv("LEASEHOLD_CACERT", cacert, 1);
+    free(cacert);
     options.url = url;
     options.key_file = "/nonexistent";
     EXPECT(ENOENT, dss_init(&handle, &options));
@@ -90,6 +97,17 @@ static void test_arguments(struct dss_handle *handle)
     memset(long_name, 'h', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = 0;
     EXPECT(EINVAL, dss_lock_hostname(handle, DSS_MEDIA, &item, 1, long_name));
+    /* What stands before an id in the server's table does not count. */
+    char long_id[2050];
+    struct dss_item longest = { long_id };
+    memset(long_id, 'x', sizeof(long_id));
+    long_id[2048] = 0;
+    EXPECT(0, dss_lock(handle, DSS_DEPREC, &longest, 1));
+    EXPECT(0, dss_lock_status(handle, DSS_DEPREC, &longest, 1, NULL));
+    EXPECT(0, dss_unlock(handle, DSS_DEPREC, &longest, 1, false));
+    long_id[2048] = 'x';
+    long_id[2049] = 0;
+    EXPECT(EINVAL, dss_lock(handle, DSS_DEPREC, &longest, 1));
     EXPECT(EINVAL, dss_lock_refresh(handle, DSS_MEDIA, NULL, 1));
     EXPECT(EINVAL, dss_unlock(NULL, DSS_MEDIA, &item, 1, true));
     EXPECT(EINVAL, dss_lock_status(handle, DSS_MEDIA, &item, 0, NULL));

@@ -122,16 +122,30 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) port: Port,
     data: PathBuf,
+    flags: Vec<String>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[String]) -> Self {
         let (data, port) = (temp_path("data"), Port::reserve().unwrap());
-        Self { child: serve(&data, &port), port, data }
+        Self { child: serve(&data, &port, flags), port, data, flags: flags.to_vec() }
+    }
+
+    /// One that speaks TLS, with this certificate.
+    pub(crate) fn start_secure(certificate: &Certificate) -> Self {
+        let flag = |name: &str, path: PathBuf| [name.to_string(), path.display().to_string()];
+        Self::start_with(
+            &[flag("--tls-certificate", certificate.pem()), flag("--tls-key", certificate.path("key"))]
+                .concat(),
+        )
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.port.addr)
+        format!("{}://{}", if self.flags.is_empty() { "http" } else { "https" }, self.port.addr)
     }
 
     pub(crate) fn kill(&mut self) {
@@ -141,14 +155,15 @@ impl Server {
 
     /// The same again, on the same data and the same port.
     pub(crate) fn start_again(&mut self) {
-        self.child = serve(&self.data, &self.port);
+        self.child = serve(&self.data, &self.port, &self.flags);
     }
 }
 
-fn serve(data: &Path, port: &Port) -> Child {
+fn serve(data: &Path, port: &Port, flags: &[String]) -> Child {
     let mut child = Command::new(installed("bin/leasehold"))
         .args(["serve", "--listen", &port.addr.to_string(), "--data"])
         .arg(data)
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -156,7 +171,7 @@ fn serve(data: &Path, port: &Port) -> Child {
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("http://"), "the server does not start: it said {line:?}");
+    assert!(line.contains("://"), "the server does not start: it said {line:?}");
     child
 }
 
@@ -164,6 +179,39 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
         fs::remove_dir_all(&self.data).ok();
+    }
+}
+
+/// A certificate that is its own authority, and its key.
+pub(crate) struct Certificate(PathBuf);
+
+impl Certificate {
+    /// For these names, made so long ago or from now, for two days.
+    pub(crate) fn new(names: &str, when: &str) -> Self {
+        let certificate = Self(temp_path("certificate"));
+        fs::create_dir_all(&certificate.0).unwrap();
+        let mut openssl = Command::new("faketime");
+        openssl.args(["-f", when, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]);
+        openssl.args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=node"]);
+        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext"]);
+        openssl.arg(format!("subjectAltName={names}"));
+        openssl.arg("-keyout").arg(certificate.path("key")).arg("-out").arg(certificate.pem());
+        run(openssl);
+        certificate
+    }
+
+    pub(crate) fn pem(&self) -> PathBuf {
+        self.path("pem")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Certificate {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
     }
 }
 

@@ -11,15 +11,15 @@ use leasehold_lab::port::Port;
 
 use crate::harness::Server;
 
-const ME: Caller<'static> = Caller { hostname: "here", pid: 42 };
+pub(crate) const ME: Caller<'static> = Caller { hostname: "here", pid: 42 };
 
-fn client(url: &str, timeout_ms: u64) -> Client {
+pub(crate) fn client(url: &str, timeout_ms: u64) -> Client {
     let timeout = Some(Duration::from_millis(timeout_ms));
     Client::new(Options { url: Some(url.into()), timeout, ..Options::default() }).unwrap()
 }
 
 /// What each call gives.
-fn errnos(client: &Client) -> [i32; 4] {
+pub(crate) fn errnos(client: &Client) -> [i32; 4] {
     let errno = |result: Result<(), Errno>| result.map_or_else(|errno| errno.0, |()| 0);
     [
         errno(client.lock(Kind::Media, &["a"], ME).map(drop)),
@@ -30,7 +30,7 @@ fn errnos(client: &Client) -> [i32; 4] {
 }
 
 /// A server that does this with every connection, in a thread that ends with the test program.
-fn serve(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+pub(crate) fn serve(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let handle = Arc::new(handle);
@@ -44,7 +44,7 @@ fn serve(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
 }
 
 /// Reads one request; `None` when the client has gone.
-fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub(crate) fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -120,7 +120,7 @@ fn the_key_goes_with_every_request_as_a_bearer() {
 }
 
 /// A proxy that passes requests on, and drops the connection instead of the answer for the first of each kind.
-fn forgetful_proxy(server: SocketAddr, lost: usize) -> (String, Arc<AtomicUsize>) {
+pub(crate) fn forgetful_proxy(server: SocketAddr, lost: usize) -> (String, Arc<AtomicUsize>) {
     let passed = Arc::new(AtomicUsize::new(0));
     let count = passed.clone();
     let url = serve(move |mut stream| {

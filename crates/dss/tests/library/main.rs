@@ -6,4 +6,5 @@ mod hammer;
 mod harness;
 mod lost;
 mod manual;
+mod several;
 mod suite;

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::harness::{Link, Server, compile, finish, installed, run, source, spawn, valgrind};
+use leasehold_lab::port::Port;
+
+use crate::harness::{Certificate, Link, Server, compile, finish, installed, run, source, spawn, valgrind};
 
 #[test]
 fn every_call_works_with_the_shared_library() {
@@ -39,6 +41,28 @@ fn every_call_is_clean_under_valgrind() {
     let mut command = valgrind(&program);
     command.arg(server.url()).arg("3");
     assert_eq!(finish(spawn(command), "the suite under valgrind"), "all is well\n");
+}
+
+/// Over TLS, in forked children too, with an address before the right one at which nobody listens.
+fn suite_over_tls(mut command: Command) {
+    let certificate = Certificate::new("IP:127.0.0.1", "+0s");
+    let (server, nobody) = (Server::start_secure(&certificate), Port::reserve().unwrap());
+    command.arg(format!("http://{},{}", nobody.addr, server.url()));
+    command.env("LEASEHOLD_CACERT", certificate.pem());
+    if command.get_program() == "valgrind" {
+        command.arg("1");
+    }
+    assert_eq!(finish(spawn(command), "the suite over TLS"), "all is well\n");
+}
+
+#[test]
+fn every_call_works_over_tls_behind_a_dead_address() {
+    suite_over_tls(Command::new(compile(&source("suite.c"), "suite-tls", Link::Shared)));
+}
+
+#[test]
+fn every_call_over_tls_is_clean_under_valgrind() {
+    suite_over_tls(valgrind(&compile(&source("suite.c"), "suite-tls-valgrind", Link::Shared)));
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::types::NodeId;
 /// Questions on their way at once; more wait.
 const QUEUE: usize = 256;
 
+/// A call that takes longer than this may hang.
+const HANGS_AFTER: Duration = Duration::from_millis(500);
+
 /// A peer that can be asked. It is called when there is a question and no connection.
 pub(super) struct Link {
     door: Arc<Door>,
@@ -115,23 +118,38 @@ impl Link {
         if let Some(line) = line.as_ref().filter(|line| line.waiting.lock().is_some()) {
             return Ok(line.clone());
         }
-        self.pace.next().await;
-        let new = self.call().await?;
-        self.pace.is_there();
+        let stream = self.call_for(Lane::Ask).await;
+        let new = self.begin(stream)?;
         *line = Some(new.clone());
         Ok(new)
     }
 
-    /// A connection for another purpose, when it is time to call.
+    /// A connection, when it is time to call. A call that hangs may be one from before a cut healed: it is made again when the
+    /// peer calls.
     pub(super) async fn call_for(&self, lane: Lane) -> std::io::Result<Stream> {
-        self.pace.next().await;
-        let stream = self.door.call(&self.address, self.node, lane).await?;
-        self.pace.is_there();
-        Ok(stream)
+        loop {
+            self.pace.next().await;
+            let mut call = std::pin::pin!(self.door.call(&self.address, self.node, lane));
+            let called = match machine::timeout(HANGS_AFTER, &mut call).await {
+                Ok(called) => called,
+                Err(_) => tokio::select! {
+                    biased;
+                    called = call => called,
+                    () = self.pace.heard() => continue,
+                },
+            };
+            let stream = called?;
+            self.pace.is_there();
+            return Ok(stream);
+        }
     }
 
+    /// A connection for questions, at once.
     async fn call(&self) -> Result<Line, PeerError> {
-        let stream = self.door.call(&self.address, self.node, Lane::Ask).await;
+        self.begin(self.door.call(&self.address, self.node, Lane::Ask).await)
+    }
+
+    fn begin(&self, stream: std::io::Result<Stream>) -> Result<Line, PeerError> {
         let stream = stream.map_err(|error| self.unreachable(&error))?;
         let (frames, outgoing) = mpsc::channel(QUEUE);
         let (answers, hang_up) = Default::default();

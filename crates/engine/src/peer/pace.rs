@@ -57,10 +57,13 @@ impl Pace {
 
     /// The peer is there: it answered, or called.
     pub(super) fn is_there(&self) {
-        let calls = std::mem::take(&mut *self.calls.lock());
-        if calls.unanswered > 0 {
-            self.heard.notify_waiters();
-        }
+        *self.calls.lock() = Calls::default();
+        self.heard.notify_waiters();
+    }
+
+    /// Returns when the peer has shown again that it is there.
+    pub(super) async fn heard(&self) {
+        self.heard.notified().await;
     }
 }
 

@@ -277,6 +277,27 @@ impl Client {
     }
 }
 
+/// Asks a node once for a claim that nobody else wants, and remembers it if the answer is that nothing happened.
+pub(super) fn claim_once(node: u64) {
+    let Some(running) = world::node(node) else { return };
+    let id = ClaimId::from_u128(runtime::random());
+    // A long name fills the log.
+    let owner = "once".repeat(60);
+    let new = NewClaim::new(id, &format!("once {id}"), &owner, Some(1_000_000), OnBusy::Refuse);
+    runtime::spawn_on(node, async move {
+        if running.engine.submit(Command::Claim(new)).await.is_err_and(|error| error.is_certain()) {
+            world::with(|world| world.refused_ids.push(id));
+            world::count("certainly-refused");
+        }
+    });
+}
+
+/// A claim that is there although the service said that nothing happened, if there is one.
+pub(super) fn refused_yet_done(engine: &Engine) -> Option<ClaimId> {
+    let refused = world::with(|world| world.refused_ids.clone());
+    engine.read(|table, now_us| refused.into_iter().find(|id| table.claim_view(*id, now_us).is_some()))
+}
+
 /// The number of the client that only reads.
 pub(super) const READER: u64 = 99;
 

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_engine::EngineError;
 use leasehold_engine::machine::simulated::{self, files, net, runtime};
 use leasehold_engine::membership::{Change, ChangeError};
 
-use super::serving;
-use super::world::{self, count, count_of, violate, with};
+use super::world::{self, Running, count, count_of, violate, with};
 use super::{DRIFT_PPM_MAX, start_node};
+use super::{clients, serving};
 use crate::random::Random;
 
 /// Numbers of nodes go up to this.
@@ -22,6 +23,8 @@ const MEMBERS_MIN: usize = 3;
 const MEND_US: u64 = 60_000_000;
 /// Starts in a hundred, of a machine that was off, with another address.
 const MOVES: u64 = 20;
+/// Claims with which a disk's last room is filled, at the most.
+const UNHEARD_MAX: u64 = 60;
 /// The longest time for which nothing passes.
 const LONG_CUT_US_MAX: u64 = 35_000_000;
 /// How long a node may take to refuse to start.
@@ -151,7 +154,7 @@ impl Cluster {
     pub(super) fn fault(&mut self) {
         let mended = self.is_mended();
         let (one, other) = (self.any(), self.any());
-        match self.random.below(36) {
+        match self.random.below(37) {
             0 | 1 if Self::is_up(one) => self.crash(one),
             2 => {
                 let up: Vec<u64> = self.members.iter().copied().filter(|id| Self::is_up(*id)).collect();
@@ -202,6 +205,7 @@ impl Cluster {
             21 | 22 if mended => self.grow_or_shrink(one),
             23 => self.transfer(one, other),
             24..=31 => self.hurt_network(one),
+            32 if self.random.percent(50) => self.fill_unheard(other),
             _ => with(|world| world.cut.clear()),
         }
     }
@@ -221,10 +225,7 @@ impl Cluster {
                 net::set_still(id, true);
                 count_of(id, "machine-still");
             }
-            1 | 2 => {
-                let broken = net::break_connections(id);
-                with(|world| *world.counts.entry("connection-reset").or_default() += broken / 2);
-            }
+            1 | 2 => self.flap(id),
             3 => {
                 net::break_connections(id);
                 net::set_refusing(id, true);
@@ -237,6 +238,17 @@ impl Cluster {
                 count_of(id, "slow-line");
             }
             _ => with(|world| world.slow.clear()),
+        }
+    }
+
+    /// Something on the way breaks a node's connections, once or again and again. A full disk's node is picked on: what it
+    /// took and what it refuses must not be mixed up.
+    fn flap(&mut self, id: u64) {
+        let id = self.members.iter().copied().find(|id| files::is_full(*id)).unwrap_or(id);
+        for _ in 0..self.random.between(1, 25) {
+            let broken = net::break_connections(id);
+            with(|world| *world.counts.entry("connection-reset").or_default() += broken / 2);
+            runtime::run_until(runtime::now_us() + self.random.between(2_000, 40_000));
         }
     }
 
@@ -254,11 +266,37 @@ impl Cluster {
         count_of(one, "long-cut");
         let length_us = self.random.between(3_000_000, LONG_CUT_US_MAX);
         runtime::run_until(runtime::now_us() + length_us);
-        let leads = |id: &u64| world::node(*id).is_some_and(|node| node.engine.known_leader() == Some(*id));
-        let leader = self.members.iter().copied().find(leads);
-        if let Some(leader) = leader.filter(|_| self.random.percent(30)) {
+        if let Some(leader) = self.leader().filter(|_| self.random.percent(30)) {
             self.crash(leader);
         }
+    }
+
+    fn leader(&self) -> Option<u64> {
+        let leads = |id: &u64| world::node(*id).is_some_and(|node| node.engine.known_leader() == Some(*id));
+        self.members.iter().copied().find(leads)
+    }
+
+    /// All disks fill up while one node does not hear its leader; then the node loses its connections and hears the leader
+    /// again. What the leader took before, it refuses when the node sends it again.
+    fn fill_unheard(&mut self, deaf: u64) {
+        let Some(leader) = self.leader().filter(|leader| *leader != deaf) else { return };
+        count_of(deaf, "full-unheard");
+        self.members.iter().for_each(|id| files::set_full(*id, true));
+        with(|world| world.cut.insert((leader, deaf)));
+        let is_full = |node: Running| node.engine.ready() == Err(EngineError::DiskFull);
+        for _ in 0..UNHEARD_MAX {
+            clients::claim_once(leader);
+            if self.random.percent(20) {
+                clients::claim_once(deaf);
+            }
+            runtime::run_until(runtime::now_us() + self.random.between(5_000, 30_000));
+            if world::node(leader).is_some_and(is_full) {
+                break;
+            }
+        }
+        with(|world| world.cut.remove(&(leader, deaf)));
+        net::break_connections(deaf);
+        runtime::run_until(runtime::now_us() + self.random.between(50_000, 800_000));
     }
 
     /// The members that must serve: all but one that is on its way in or out.

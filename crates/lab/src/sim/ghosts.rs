@@ -62,8 +62,9 @@ pub(super) fn left_behind(nodes: &[u64]) -> Option<String> {
         let running = nodes.iter().find_map(|node| world::node(*node))?;
         let living = living(&running.engine);
         let ghosts = world::with(|world| {
-            let is_same_run =
-                |node: &u64, starts: u64| world.starts.get(node).is_some_and(|run| run.0 == starts);
+            let is_same_run = |node: &u64, starts: u64| {
+                world.nodes.contains_key(node) && world.starts.get(node).is_some_and(|run| run.0 == starts)
+            };
             let ghosts = world.ghosts.iter().filter(|(_, node, starts)| is_same_run(node, *starts));
             ghosts.map(|(resource, node, _)| (resource.clone(), *node)).collect::<Vec<_>>()
         });

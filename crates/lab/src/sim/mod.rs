@@ -151,7 +151,11 @@ fn play(mut random: Random) -> Option<String> {
     if !settle() {
         return Some(STUCK.into());
     }
-    cluster.compare()
+    cluster.compare().or_else(|| {
+        let node = cluster.serving().into_iter().find_map(world::node)?;
+        let id = clients::refused_yet_done(&node.engine)?;
+        Some(format!("refused yet done: claim {id} is there although nothing was to have happened"))
+    })
 }
 
 /// A command that nobody has answered in time, if there is one.

@@ -54,6 +54,8 @@ pub(super) struct World {
     pub(super) claims: Vec<(Handle, String, ClaimId)>,
     /// Those of which the service said that nothing happened.
     pub(super) never: BTreeSet<Handle>,
+    /// Claims of `clients::claim_once` of which the service said the same.
+    pub(super) refused_ids: Vec<ClaimId>,
     /// When each token was acknowledged.
     pub(super) acknowledged: Vec<(u64, u64)>,
     /// How often each node was started, and when last.
@@ -86,6 +88,7 @@ impl World {
             handles: 0,
             claims: Vec::new(),
             never: BTreeSet::new(),
+            refused_ids: Vec::new(),
             acknowledged: Vec::new(),
             starts: BTreeMap::new(),
             served_us: BTreeMap::new(),

@@ -25,7 +25,7 @@ pub enum RequestBody {
     /// It comes over HTTP/1.1, as fast as it is read. Whoever reads it is polled by the connection's own task.
     Coming {
         /// What has come.
-        pieces: Box<mpsc::Receiver<Result<Bytes, Broken>>>,
+        pieces: Box<mpsc::Receiver<Result<Bytes, &'static str>>>,
         /// How long the whole is, if the head said so.
         len: Option<u64>,
         /// Who sends it.
@@ -87,7 +87,7 @@ impl Body for RequestBody {
             Self::Whole(whole) => Poll::Ready(whole_frame(whole)),
             Self::Coming { pieces, .. } => {
                 let piece = ready!(pieces.poll_recv(cx));
-                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Into::into)))
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(|why| Broken(why).into())))
             }
             Self::Http2(body, _) => Pin::new(&mut **body).poll_frame(cx).map_err(Into::into),
         }

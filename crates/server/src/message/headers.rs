@@ -4,45 +4,33 @@
 //! Never: copies or hashes a name: a request has few headers and is asked for few of them, and to walk past them is faster
 //!        than to build a map of them first.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 
 /// Names and values, in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Headers {
     bytes: Bytes,
-    fields: Vec<Field>,
+    /// Where the name and the value of each are. A head has 64 KiB at most.
+    fields: Vec<(Place, Place)>,
 }
 
-/// Where one header is. A head has 64 KiB at most.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Field {
-    name: (u32, u32),
-    value: (u32, u32),
-}
+/// From the first byte to behind the last.
+type Place = (u32, u32);
 
 /// What a header says: bytes without control characters, mostly text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value<'a>(&'a [u8]);
 
-impl Field {
-    pub(crate) fn new(name: &Range<usize>, value: &Range<usize>) -> Self {
-        let place = |range: &Range<usize>| (range.start as u32, range.end as u32);
-        Self { name: place(name), value: place(value) }
-    }
-}
-
 impl Headers {
     /// The headers that stand at these places of a head.
-    pub(crate) fn new(bytes: Bytes, fields: Vec<Field>) -> Self {
+    pub(crate) fn new(bytes: Bytes, fields: Vec<(Place, Place)>) -> Self {
         Self { bytes, fields }
     }
 
     /// The first value of this name, in large letters or small ones.
     pub fn get(&self, name: impl AsRef<str>) -> Option<Value<'_>> {
         let name = name.as_ref().as_bytes();
-        self.fields.iter().find(|field| self.is(field, name)).map(|field| Value(self.at(field.value)))
+        self.fields.iter().find(|(known, _)| self.is(*known, name)).map(|(_, value)| Value(self.at(*value)))
     }
 
     /// The same, for later: it keeps the head.
@@ -52,8 +40,8 @@ impl Headers {
 
     /// All values of this name.
     pub fn get_all<'a, N: AsRef<str>>(&'a self, name: N) -> impl Iterator<Item = Value<'a>> + use<'a, N> {
-        let named = self.fields.iter().filter(move |field| self.is(field, name.as_ref().as_bytes()));
-        named.map(|field| Value(self.at(field.value)))
+        let named = self.fields.iter().filter(move |(known, _)| self.is(*known, name.as_ref().as_bytes()));
+        named.map(|(_, value)| Value(self.at(*value)))
     }
 
     /// Whether there is a header of this name.
@@ -61,12 +49,11 @@ impl Headers {
         self.get(name).is_some()
     }
 
-    fn is(&self, field: &Field, name: &[u8]) -> bool {
-        let (start, end) = field.name;
-        (end - start) as usize == name.len() && self.at(field.name).eq_ignore_ascii_case(name)
+    fn is(&self, place: Place, name: &[u8]) -> bool {
+        (place.1 - place.0) as usize == name.len() && self.at(place).eq_ignore_ascii_case(name)
     }
 
-    fn at(&self, place: (u32, u32)) -> &[u8] {
+    fn at(&self, place: Place) -> &[u8] {
         &self.bytes[place.0 as usize..place.1 as usize]
     }
 }
@@ -75,13 +62,13 @@ impl<N: AsRef<str>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Self {
         let mut bytes = Vec::new();
         let mut add = |piece: &[u8]| {
-            let start = bytes.len();
+            let start = bytes.len() as u32;
             bytes.extend_from_slice(piece);
-            start..bytes.len()
+            (start, bytes.len() as u32)
         };
         let fields = all
             .into_iter()
-            .map(|(name, value)| Field::new(&add(name.as_ref().as_bytes()), &add(value.as_ref())))
+            .map(|(name, value)| (add(name.as_ref().as_bytes()), add(value.as_ref())))
             .collect();
         Self { bytes: bytes.into(), fields }
     }

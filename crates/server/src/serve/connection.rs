@@ -24,9 +24,9 @@ use crate::app::App;
 use crate::app::long_answer::counted;
 use crate::dispatch;
 use crate::http::http1::Http1;
-use crate::http::http2;
 use crate::http::tls::Tls;
 use crate::http::wire::Wire;
+use crate::http::{adapt, http2};
 use crate::message::Response;
 use crate::message::connection::Connection;
 use crate::message::problem::{accepts_only_json, as_json, closing};
@@ -146,11 +146,11 @@ where
     let last_known = Arc::new(LastKnown::default());
     let answer = |request| {
         connection.delivery.seen();
-        answer(&app, &connection, &last_known, request)
+        answer(&app, &connection, &last_known, adapt::request(request))
     };
     let http1 = Http1::new(stream, connection.crowded.map(too_many_connections));
     let over = over(&app, &last_known);
-    let mut stream = http1.serve(patience, over, is_stopping, stands_back, answer).await;
+    let mut stream = http1.serve(patience, over, is_stopping, stands_back, adapt::refusal, answer).await;
     connection.delivery.close();
     tokio::select! {
         biased;

@@ -88,6 +88,11 @@ pub fn set_full(node: u64, full: bool) {
     with(|disks| if full { disks.full.insert(node) } else { disks.full.remove(&node) });
 }
 
+/// Whether a node's disk is full.
+pub fn is_full(node: u64) -> bool {
+    with(|disks| disks.full.contains(&node))
+}
+
 /// The power of a node goes: what it writes from now on is not synced any more.
 pub fn begin_crash(node: u64) {
     with(|disks| disks.dying.insert(node));

@@ -108,7 +108,7 @@ async fn turn(
     Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view))
 }
 
-/// Takes a claim back whose response can't reach anyone: hyper drops the request when its connection is gone.
+/// Takes a claim back whose response can't reach anyone: a request is dropped when its connection is gone.
 struct Unheard {
     engine: Arc<Engine>,
     claim: Option<ClaimId>,

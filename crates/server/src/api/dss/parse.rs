@@ -188,8 +188,8 @@ pub(super) fn split_owner(owner: &str) -> (&str, Option<i32>) {
 }
 
 pub(super) fn resource(kind: &str, id: &str) -> Option<Arc<str>> {
-    let name = format!("dss/{kind}/{id}");
-    (name.len() <= limits::RESOURCE_LEN_MAX).then(|| name.into())
+    // What stands before the id is ours, and does not count.
+    (id.len() <= limits::RESOURCE_LEN_MAX).then(|| format!("dss/{kind}/{id}").into())
 }
 
 fn is_call(call: &str) -> bool {

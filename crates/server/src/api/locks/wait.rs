@@ -169,7 +169,7 @@ async fn give_up(app: &App, id: ClaimId, reason: &str) -> Result<Option<View>, E
     }
 }
 
-/// Takes a claim back whose answer can't reach anyone: hyper drops a request when its connection is gone.
+/// Takes a claim back whose answer can't reach anyone: a request is dropped when its connection is gone.
 struct Unheard {
     engine: Arc<Engine>,
     claim: Option<ClaimId>,

@@ -5,13 +5,10 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use httparse::Status;
 use hyper::http::uri::Uri;
 use hyper::{Method, StatusCode, Version};
-
-use crate::message::headers::{Field, Headers};
-use crate::message::request::Head as Asked;
 
 /// Bytes of request line and headers that are kept: far beyond what any client of the dialects sends.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -21,10 +18,18 @@ const TARGET_BYTES_USUAL: usize = 8000;
 /// How a client of HTTP/2 opens, where nobody told it that HTTP/1.1 is spoken here.
 const HTTP2_OPENING: &[u8] = b"PRI * HTTP/2.0\r\n";
 
+/// Where the name and the value of a header are in a head, each from its first byte to behind its last.
+pub type Field = ((u32, u32), (u32, u32));
+
 /// What stands before a body.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) asked: Asked,
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
+    /// All bytes of the head, and where its headers are in them.
+    pub(super) bytes: Bytes,
+    pub(super) fields: Vec<Field>,
     pub(super) length: Length,
     /// Whether the connection may go on behind this request.
     pub(super) keeps: bool,
@@ -83,18 +88,18 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
     let mut fields = Vec::with_capacity(request.headers.len());
     for header in request.headers.iter() {
         said.hear(header.name, header.value)?;
-        fields.push(Field::new(&place(header.name.as_bytes()), &place(header.value)));
+        let [name, value] = [header.name.as_bytes(), header.value].map(place);
+        fields.push(((name.start as u32, name.end as u32), (value.start as u32, value.end as u32)));
     }
-    let head = input.split_to(len).freeze();
-    let uri = Uri::from_maybe_shared(head.slice(target))
+    let bytes = input.split_to(len).freeze();
+    let uri = Uri::from_maybe_shared(bytes.slice(target))
         .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
     let length = said.length(version)?;
     let keeps = !said.close && (version >= Version::HTTP_11 || said.keep_alive);
     // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
     let keeps = keeps && !(length == Length::Chunked && said.bytes.is_some());
     let expects = version == Version::HTTP_11 && said.expects;
-    let asked = Asked { method, uri, version, headers: Headers::new(head, fields) };
-    Ok(Some(Head { asked, length, keeps, expects }))
+    Ok(Some(Head { method, uri, version, bytes, fields, length, keeps, expects }))
 }
 
 /// What headers say about the connection and the body: where a doubt becomes somebody else's request.
@@ -129,7 +134,8 @@ impl Said {
             self.chunked = value.eq_ignore_ascii_case(b"chunked");
         } else if is("connection") {
             self.close |= lists(b"close");
-            self.keep_alive |= lists(b"keep-alive");
+            // What is not plain text only ever closes.
+            self.keep_alive |= value.is_ascii() && lists(b"keep-alive");
         } else if is("expect") {
             self.expects |= lists(b"100-continue");
         }
@@ -159,12 +165,17 @@ const TOO_MANY_HEADERS: BadHead = BadHead::Refused(
     "request line and headers may have 64 KiB and 100 headers",
 );
 
+/// Whether this is, or may become, the opening of a client of HTTP/2.
+fn opens_http2(input: &[u8]) -> bool {
+    input.starts_with(HTTP2_OPENING) || HTTP2_OPENING.starts_with(input)
+}
+
 fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
     match error {
         httparse::Error::TooManyHeaders => TOO_MANY_HEADERS,
-        httparse::Error::Version if input.starts_with(HTTP2_OPENING) => BadHead::Http2,
+        httparse::Error::Version if opens_http2(input) => BadHead::Http2,
         httparse::Error::Version => BadHead::bad("this is not HTTP/1.1 or HTTP/1.0"),
-        httparse::Error::HeaderName => BadHead::bad("the name of a header is no name"),
+        httparse::Error::HeaderName => BadHead::bad("invalid header name"),
         httparse::Error::HeaderValue => BadHead::bad("the value of a header has a control character"),
         _ => BadHead::bad("the request line is not a method, a path and HTTP/1.1"),
     }
@@ -173,7 +184,6 @@ fn unreadable(error: httparse::Error, input: &[u8]) -> BadHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::headers::Value;
 
     fn read(text: &str) -> Result<Option<Head>, BadHead> {
         take(&mut BytesMut::from(text))
@@ -184,11 +194,12 @@ mod tests {
         let text = "POST /v1/claims/?wait=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Two: a\r\nX-No:\r\nX-Two: \r\n\r\n{}GET";
         let mut input = BytesMut::from(text);
         let head = take(&mut input).unwrap().unwrap();
-        let Asked { method, uri, headers, .. } = &head.asked;
-        assert_eq!((method, uri.to_string().as_str()), (&Method::POST, "/v1/claims/?wait=1"));
+        assert_eq!((&head.method, head.uri.to_string().as_str()), (&Method::POST, "/v1/claims/?wait=1"));
         assert_eq!((head.length, head.keeps, head.expects), (Length::Known(2), true, false));
-        let twice: Vec<_> = headers.get_all("x-two").filter_map(Value::to_str).collect();
-        assert_eq!((twice, headers.get("x-no").and_then(Value::to_str)), (vec!["a", ""], Some("")));
+        let at = |(start, end)| std::str::from_utf8(&head.bytes[start as usize..end as usize]).unwrap();
+        let headers: Vec<_> = head.fields.iter().map(|(name, value)| (at(*name), at(*value))).collect();
+        let expected = [("Host", "x"), ("Content-Length", "2"), ("X-Two", "a"), ("X-No", ""), ("X-Two", "")];
+        assert_eq!(headers, expected);
         assert_eq!(&input[..], b"{}GET");
         for len in 0..text.len() - 5 {
             assert!(matches!(read(&text[..len]), Ok(None)), "{:?}", &text[..len]);
@@ -203,6 +214,8 @@ mod tests {
             ("GET / HTTP/1.0\r\n\r\n", false),
             ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
             ("GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nConnection: keep-alive, \u{e9}\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\nConnection: close, \u{e9}\r\n\r\n", false),
             ("GET / HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
             ("GET / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n", false),
         ] {
@@ -247,5 +260,7 @@ mod tests {
     #[test]
     fn what_opens_in_http2_is_recognised() {
         assert_eq!(read("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap_err(), BadHead::Http2);
+        assert_eq!(read("PRI * HTTP/2").unwrap_err(), BadHead::Http2);
+        assert_ne!(read("PRI * HTTP/3").unwrap_err(), BadHead::Http2);
     }
 }

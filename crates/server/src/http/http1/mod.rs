@@ -1,38 +1,39 @@
 //! HTTP/1.1 on one connection: requests in, answers out, one after the other.
 //!
-//! In:    the bytes of a client; whoever answers requests.
-//! Out:   requests with their bodies, to that one; its answers as bytes.
-//! Never: reads on while an answer is owed and nobody takes it; keeps an answer going for a client that has hung up;
-//!        waits for ever for a head.
+//! In:    the bytes of a client; a function that answers requests, and one that words refusals.
+//! Out:   requests with their bodies, to the first; answers as bytes.
+//! Never: knows what it is used for: it imports nothing else of this service. Reads on while an answer is owed and nobody
+//!        takes it; keeps an answer going for a client that has hung up; waits for ever for a head.
 //!
 //! A request that came in one piece, as nearly all do, is answered without a buffer, a channel or a timer of its own.
 //! hyper, which speaks HTTP/2 here, takes half as much processor time again for a request as a whole (docs/benchmarks.md).
-//! What is hard to read is read by others: heads by `httparse`, targets by `http`.
+//! What is hard to read is read by others: heads by `httparse`, targets by `http`. `tests/http1_against_hyper.rs` gives
+//! hyper and this module the same bytes, and knows every difference.
 
 mod head;
 mod input;
 mod render;
 mod rest;
 
+use std::borrow::Cow;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::{Method, StatusCode, Version};
+use hyper::http::uri::Uri;
+use hyper::{Method, Response, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
+pub use self::head::Field;
 use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::input::Input;
 use self::render::Ending;
 use self::rest::{Rest, Step};
-use crate::message::Response;
-use crate::message::body::{Pieces, RequestBody, ResponseBody};
-use crate::message::problem::problem;
-use crate::message::request::Request;
 
 /// What is read at a time, and what a connection keeps for it.
 const ROOM: usize = 4096;
@@ -45,15 +46,83 @@ const SKIP_MAX: u64 = 64 << 10;
 /// A body up to this goes out with its head: one copy costs less than two calls of the kernel.
 const ONE_PIECE_MAX: usize = 64 << 10;
 
+/// Why a body can't be read to its end.
+pub type Broken = &'static str;
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// What is to be done ...
+    pub method: Method,
+    /// ... with what.
+    pub uri: Uri,
+    /// How the client speaks.
+    pub version: Version,
+    /// All bytes of the head ...
+    pub head: Bytes,
+    /// ... and where its headers are in them.
+    pub fields: Vec<Field>,
+    /// What follows the head.
+    pub body: Body,
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub enum Body {
+    /// All of it came with the head.
+    Whole(Bytes),
+    /// It comes as fast as it is read. Whoever reads it is polled by the connection's own task.
+    Coming {
+        /// What has come.
+        pieces: mpsc::Receiver<Result<Bytes, Broken>>,
+        /// How long the whole is, if the head said so.
+        len: Option<u64>,
+    },
+}
+
+/// What answers have as their body.
+pub trait AnswerBody {
+    /// Those that come piece by piece.
+    type Pieces: Pieces;
+    /// Which kind it is.
+    fn into_outgoing(self) -> Outgoing<Self::Pieces>;
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Outgoing<P> {
+    /// Known as a whole.
+    Whole(Bytes),
+    /// Comes piece by piece.
+    Stream(P),
+}
+
+/// The body of an answer that comes piece by piece.
+pub trait Pieces {
+    /// The next bytes; `None`: the body is complete.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
+    /// The next bytes, if they are there already.
+    fn try_next(&mut self) -> Option<Bytes>;
+}
+
+/// Why a connection ends that began something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// 400, 408, 414 or 431.
+    pub status: StatusCode,
+    /// What is wrong.
+    pub detail: Cow<'static, str>,
+}
+
 /// A client's connection.
-pub(crate) struct Http1<S> {
+pub struct Http1<S, B> {
     stream: S,
     input: Input,
     output: Vec<u8>,
     /// Bytes of a body that nobody read, before the next request.
     skip: u64,
     /// What a client is told that asks for nothing in time.
-    unasked: Option<Response>,
+    unasked: Option<Response<B>>,
 }
 
 /// Why there is no next request.
@@ -76,25 +145,27 @@ struct Form {
     keeps: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
-    /// A fresh connection.
-    pub(crate) fn new(stream: S, unasked: Option<Response>) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin, B: AnswerBody> Http1<S, B> {
+    /// A fresh connection. `unasked` is what a client is told that asks for nothing in time.
+    pub fn new(stream: S, unasked: Option<Response<B>>) -> Self {
         Self { stream, input: Input::default(), output: Vec::new(), skip: 0, unasked }
     }
 
     /// Answers requests until the client goes, sends no request for `patience`, or the node stops. An answer that `stands_back`
-    /// is sent after all that is ready to run. Returns the stream, with this end of it closed.
-    pub(crate) async fn serve<A, F>(
+    /// is sent after all that is ready to run. `refuse` words the answer to what is no request. Returns the stream, with this end
+    /// of it closed.
+    pub async fn serve<A, F>(
         mut self,
         patience: Option<Duration>,
         stopped: impl Future<Output = ()>,
         is_stopping: impl Fn() -> bool,
         stands_back: impl Fn() -> bool,
+        refuse: impl Fn(&Refusal) -> Response<B>,
         mut answer: A,
     ) -> S
     where
         A: FnMut(Request) -> F,
-        F: Future<Output = Response>,
+        F: Future<Output = Response<B>>,
     {
         let mut stopped = pin!(stopped);
         let mut timer = pin!(patience.map(tokio::time::sleep));
@@ -117,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             }
         };
         let unasked = self.unasked.take().filter(|_| matches!(end, End::TooSlow { begun: false }));
-        if let Some(response) = end.last_word(patience).or(unasked) {
+        if let Some(response) = end.refusal(patience).as_ref().map(refuse).or(unasked) {
             tracing::debug!(?end, "a connection ended early");
             let form = Form { is_head: false, version: Version::HTTP_11, keeps: false };
             self.send(response, form, &Rest::none()).await.ok();
@@ -179,11 +250,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// The request of a head, with its body if that is there already.
     fn request(&mut self, head: Head) -> (Form, Request, Rest) {
-        let Head { asked, length, keeps, expects } = head;
-        let form = Form { is_head: asked.method == Method::HEAD, version: asked.version, keeps };
+        let Head { method, uri, version, bytes: head, fields, length, keeps, expects } = head;
+        let form = Form { is_head: method == Method::HEAD, version, keeps };
         let (body, rest) = match length {
             Length::Known(len) if len <= self.input.len() as u64 => {
-                (RequestBody::Whole(self.input.split_to(len as usize).freeze()), Rest::none())
+                (Body::Whole(self.input.split_to(len as usize).freeze()), Rest::none())
             }
             length => {
                 let (sender, pieces) = mpsc::channel(1);
@@ -192,18 +263,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                     Length::Chunked => None,
                 };
                 let rest = Rest::new(length, expects, sender);
-                (RequestBody::Coming { pieces: Box::new(pieces), len: known, sender: None }, rest)
+                (Body::Coming { pieces, len: known }, rest)
             }
         };
-        (form, Request::new(asked, body), rest)
+        (form, Request { method, uri, version, head, fields, body }, rest)
     }
 
     /// The answer; none if the client goes first. The rest of the body is read meanwhile, as fast as it is wanted.
     async fn answered(
         &mut self,
-        mut answer: Pin<&mut impl Future<Output = Response>>,
+        mut answer: Pin<&mut impl Future<Output = Response<B>>>,
         rest: &mut Rest,
-    ) -> Option<Response> {
+    ) -> Option<Response<B>> {
         if rest.is_awaited {
             let at_once = std::future::poll_fn(|cx| match answer.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
@@ -240,36 +311,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     /// Sends an answer. Whether another request may follow.
-    async fn send(&mut self, response: Response, form: Form, rest: &Rest) -> io::Result<bool> {
-        let closes = response
-            .headers()
-            .get(CONNECTION)
-            .is_some_and(|value| value == HeaderValue::from_static("close"));
+    async fn send(&mut self, response: Response<B>, form: Form, rest: &Rest) -> io::Result<bool> {
+        let (parts, body) = response.into_parts();
+        let (status, headers, body) = (parts.status, parts.headers, body.into_outgoing());
+        let closes = headers.get(CONNECTION).is_some_and(|value| value == HeaderValue::from_static("close"));
         let left = rest.left().filter(|left| *left <= SKIP_MAX && !rest.is_awaited);
         let mut keeps = form.keeps && !closes && left.is_some();
         self.skip = left.unwrap_or(0);
-        let bodyless = response.status().is_informational()
-            || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&response.status());
-        let ending = match response.body() {
+        let bodyless =
+            status.is_informational() || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+        let ending = match &body {
             _ if bodyless => Ending::Bodyless,
-            ResponseBody::Whole(whole) => Ending::Length(whole.len()),
-            ResponseBody::Stream(_) if form.version == Version::HTTP_10 => Ending::Close,
-            ResponseBody::Stream(_) => Ending::Chunks,
+            Outgoing::Whole(whole) => Ending::Length(whole.len()),
+            Outgoing::Stream(_) if form.version == Version::HTTP_10 => Ending::Close,
+            Outgoing::Stream(_) => Ending::Chunks,
         };
         keeps &= ending != Ending::Close;
         self.output.clear();
-        render::head(&mut self.output, &response, form.version, ending, keeps);
-        match response.into_body() {
+        render::head(&mut self.output, (status, &headers), form.version, ending, keeps);
+        match body {
             _ if bodyless || form.is_head => self.write_output().await?,
-            ResponseBody::Whole(whole) if whole.len() <= ONE_PIECE_MAX => {
+            Outgoing::Whole(whole) if whole.len() <= ONE_PIECE_MAX => {
                 self.output.extend_from_slice(&whole);
                 self.write_output().await?;
             }
-            ResponseBody::Whole(whole) => {
+            Outgoing::Whole(whole) => {
                 self.stream.write_all(&self.output).await?;
                 self.stream.write_all(&whole).await?;
             }
-            ResponseBody::Stream(pieces) => self.send_stream(*pieces, ending == Ending::Chunks).await?,
+            Outgoing::Stream(pieces) => self.send_stream(pieces, ending == Ending::Chunks).await?,
         }
         self.stream.flush().await?;
         self.output.shrink_to(ROOM);
@@ -282,7 +352,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// Sends pieces as they come, until they end or the client goes. A body that is not complete ends the connection without
     /// the last chunk.
-    async fn send_stream(&mut self, mut pieces: Pieces, in_chunks: bool) -> io::Result<()> {
+    async fn send_stream(&mut self, mut pieces: B::Pieces, in_chunks: bool) -> io::Result<()> {
         loop {
             self.write_output().await?;
             self.stream.flush().await?;
@@ -341,17 +411,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
 impl End {
     /// What the client is told, if it would listen.
-    fn last_word(&self, patience: Option<Duration>) -> Option<Response> {
+    fn refusal(&self, patience: Option<Duration>) -> Option<Refusal> {
         match self {
             Self::Gone | Self::Stopped | Self::TooSlow { begun: false } => None,
             Self::TooSlow { begun: true } => {
                 let detail = format!("the headers did not arrive within {:?}", patience.unwrap_or_default());
-                Some(problem(StatusCode::REQUEST_TIMEOUT, "headers-too-slow", &detail))
+                Some(Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: detail.into() })
             }
-            Self::Refused(StatusCode::URI_TOO_LONG, detail) => {
-                Some(problem(StatusCode::URI_TOO_LONG, "uri-too-long", detail))
-            }
-            Self::Refused(status, detail) => Some(problem(*status, "not-http", detail)),
+            Self::Refused(status, detail) => Some(Refusal { status: *status, detail: (*detail).into() }),
         }
     }
 }
@@ -368,7 +435,30 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
-    use crate::message::empty;
+
+    /// No answer of these tests comes in pieces.
+    enum Never {}
+
+    impl Pieces for Never {
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+            match *self {}
+        }
+
+        fn try_next(&mut self) -> Option<Bytes> {
+            match *self {}
+        }
+    }
+
+    /// A body without a byte.
+    struct Empty;
+
+    impl AnswerBody for Empty {
+        type Pieces = Never;
+
+        fn into_outgoing(self) -> Outgoing<Never> {
+            Outgoing::Whole(Bytes::new())
+        }
+    }
 
     #[tokio::test]
     async fn an_answer_that_stands_back_is_sent_after_all_that_is_ready() {
@@ -380,7 +470,7 @@ mod tests {
             let answer = |_| {
                 let others = others.clone();
                 tokio::spawn(async move { others.store(true, Relaxed) });
-                std::future::ready(empty(StatusCode::OK))
+                std::future::ready(Response::new(Empty))
             };
             // Asked last before an answer is sent.
             let is_stopping = || {
@@ -388,7 +478,9 @@ mod tests {
                 false
             };
             let never = std::future::pending();
-            Http1::new(stream, None).serve(None, never, is_stopping, || stands_back, answer).await;
+            let refuse = |_: &Refusal| Response::new(Empty);
+            let http1 = Http1::new(stream, None);
+            http1.serve(None, never, is_stopping, || stands_back, refuse, answer).await;
             assert_eq!(sent_after.load(Relaxed), stands_back);
         }
     }

@@ -7,14 +7,14 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::Broken;
 use super::head::Length;
-use crate::message::body::Broken;
 
 /// The longest line between chunks: a size, and extensions that nobody uses.
 const LINE_MAX: usize = 256;
 /// Lines behind the last chunk.
 const TRAILERS_MAX: u8 = 32;
-const UNREADABLE: Broken = Broken("a chunk does not begin with its size in hexadecimal digits");
+const UNREADABLE: Broken = "a chunk does not begin with its size in hexadecimal digits";
 
 /// A body on its way.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Place {
                 Self::ChunkEnd => match line(input)? {
                     None => return Ok(None),
                     Some(line) if line.is_empty() => *self = Self::Size,
-                    Some(_) => return Err(Broken("a chunk is longer than its size")),
+                    Some(_) => return Err("a chunk is longer than its size"),
                 },
                 Self::Size => match line(input)? {
                     None => return Ok(None),
@@ -143,7 +143,10 @@ impl Place {
                 Self::Trailers(more) => match line(input)? {
                     None => return Ok(None),
                     Some(line) if line.is_empty() => *self = Self::Done,
-                    Some(_) if more == 0 => return Err(Broken("too many lines stand behind the last chunk")),
+                    Some(_) if more == 0 => return Err("too many lines stand behind the last chunk"),
+                    Some(line) if !is_header(&line) => {
+                        return Err("a line behind the last chunk is no header");
+                    }
                     Some(_) => *self = Self::Trailers(more - 1),
                 },
             }
@@ -168,10 +171,22 @@ fn line(input: &mut BytesMut) -> Result<Option<BytesMut>, Broken> {
     }
 }
 
+/// Whether a line behind the last chunk is a header. What another reader could end elsewhere, or take for a request, is not.
+fn is_header(line: &[u8]) -> bool {
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
+    let (name, value) = line.split_at(colon);
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_token) && !value.iter().any(is_bad_control)
+}
+
+fn is_bad_control(byte: &u8) -> bool {
+    byte.is_ascii_control() && *byte != b'\t'
+}
+
 /// The size of a chunk, in front of extensions. Spaces and tabs may stand before an extension (RFC 9112, 7.1.1); every
 /// other control character is refused, because another reader could end the line there.
 fn size(line: &[u8]) -> Result<u64, Broken> {
-    if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+    if line.iter().any(is_bad_control) {
         return Err(UNREADABLE);
     }
     let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -240,6 +255,15 @@ mod tests {
             assert!(read(Length::Chunked, bad.as_bytes(), 3).0.is_err(), "{bad:?}");
         }
         assert!(read(Length::Chunked, &[b'1'; 300], 7).0.is_err());
+        for bad in [
+            "0\r\nA: b\rc\r\n\r\n",
+            "0\r\nGET / HTTP/1.1\r\n\r\n",
+            "0\r\n: b\r\n\r\n",
+            "0\r\nA: b\n\r\n",
+            "0\r\n a: b\r\n\r\n",
+        ] {
+            assert!(read(Length::Chunked, bad.as_bytes(), 3).0.is_err(), "{bad:?}");
+        }
         let trailers = format!("0\r\n{}\r\n", "A: b\r\n".repeat(40));
         assert!(read(Length::Chunked, trailers.as_bytes(), 7).0.is_err());
     }
