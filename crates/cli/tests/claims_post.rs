@@ -58,6 +58,9 @@ fn every_field_is_always_there_and_null_where_it_does_not_apply() {
         "owner",
         "position",
         "expires",
+        "waiters",
+        "revoking",
+        "reason",
     ];
     let holder = server.claim("r", 20.0);
     let waiting = server.claim("r", 20.0);
@@ -71,10 +74,13 @@ fn every_field_is_always_there_and_null_where_it_does_not_apply() {
         assert_eq!(object.len(), fields.len(), "{claim}");
         fields.into_iter().filter(|field| object[*field].is_null()).collect::<Vec<_>>()
     };
-    assert_eq!(null_in(&holder), ["user_data", "position"]);
-    assert_eq!(null_in(&waiting), ["ttl", "active_duration", "user_data", "token", "expires"]);
-    assert_eq!(null_in(&withdrawn), ["ttl", "active_duration", "user_data", "token", "position", "expires"]);
-    assert_eq!(null_in(&released), ["ttl", "user_data", "position", "expires"]);
+    assert_eq!(null_in(&holder), ["user_data", "position", "reason"]);
+    let waits = ["ttl", "active_duration", "user_data", "token", "expires", "waiters", "reason"];
+    assert_eq!(null_in(&waiting), waits);
+    let gave_up =
+        ["ttl", "active_duration", "user_data", "token", "position", "expires", "waiters", "reason"];
+    assert_eq!(null_in(&withdrawn), gave_up);
+    assert_eq!(null_in(&released), ["ttl", "user_data", "position", "expires", "waiters", "reason"]);
 }
 
 #[test]

@@ -76,13 +76,22 @@ pub struct Call {
     pub once: bool,
     /// Whether the body of the answer is something else than JSON.
     pub raw: bool,
+    /// Whether nobody minds its silence: the node is not asked for a sign of life while it is out.
+    pub quiet: bool,
 }
 
 impl Call {
     /// One that may be repeated, without further headers.
     pub fn new(method: Method, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
         let (path, body) = (path.into(), body.into());
-        Self { method, path, headers: Vec::new(), body, once: false, raw: false }
+        Self { method, path, headers: Vec::new(), body, once: false, raw: false, quiet: false }
+    }
+
+    /// One whose silence nobody minds.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
     }
 
     /// With a header. Its value may be any text of one line.

@@ -199,7 +199,7 @@ impl Http {
         let mut first_sent = None;
         if let Some(mut connection) = node.idle_connection().filter(|_| !call.once) {
             let sent = *first_sent.insert(BootInstant::now());
-            match timeout_at(until, node.ask(&mut connection, request.clone())).await {
+            match timeout_at(until, node.ask(&mut connection, request.clone(), call.quiet)).await {
                 Ok(Ok(response)) if response.status() != 408 => {
                     return Ok((connection, sent, false, response));
                 }
@@ -216,7 +216,7 @@ impl Http {
             (Err(why), Some(_)) => return Err(Failure::Lost(why)),
         };
         let sent = first_sent.unwrap_or_else(BootInstant::now);
-        match timeout_at(until, node.ask(&mut connection, request)).await {
+        match timeout_at(until, node.ask(&mut connection, request, call.quiet)).await {
             Ok(Ok(response)) => Ok((connection, sent, first_sent.is_some(), response)),
             Ok(Err(Broken::Closed(why))) => Err(Failure::Lost(node.named(&why))),
             Ok(Err(Broken::Silent)) | Err(_) => Err(Failure::Lost(node.named(NO_ANSWER))),

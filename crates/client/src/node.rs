@@ -125,11 +125,13 @@ impl Node {
         format!("{}: {why}", self.address.authority)
     }
 
-    /// Sends a request and waits for the head of its response, as long as the node is alive.
+    /// Sends a request and waits for the head of its response, as long as the node is alive; if it is quiet, whether it is
+    /// or not.
     pub(crate) async fn ask(
         &self,
         connection: &mut Connection,
         request: Request<Full<Bytes>>,
+        is_quiet: bool,
     ) -> Result<Response<Incoming>, Broken> {
         let response = connection.send_request(request);
         tokio::select! {
@@ -138,7 +140,7 @@ impl Node {
                 self.hear();
                 response.map_err(|error| Broken::Closed(self.closed(&error)))
             }
-            () = self.fallen_silent() => {
+            () = self.fallen_silent(), if !is_quiet => {
                 lock(&self.idle).clear();
                 Err(Broken::Silent)
             }

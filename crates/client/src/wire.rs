@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::Lost;
+
 /// A claim as a server shows it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClaimInfo {
@@ -52,6 +54,12 @@ pub struct ClaimInfo {
     /// Why it was ended, if somebody said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How many claims wait behind it; `None` unless it is active, or of a server of release 0.1.0.
+    #[serde(default)]
+    pub waiters: Option<u64>,
+    /// Whether it is active and is to let go.
+    #[serde(default)]
+    pub revoking: bool,
     /// Who holds the resource: only in the answer "not your turn".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<ClaimInfo>>,
@@ -90,6 +98,56 @@ pub(crate) struct Renewal {
     pub(crate) renewed: bool,
     #[serde(default)]
     pub(crate) status: Option<String>,
+    #[serde(default)]
+    pub(crate) revoking: bool,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+}
+
+/// One claim of an answer to `POST /v1/endings`: it is over, is to let go, or is not known.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Ending {
+    pub(crate) id: String,
+    pub(crate) status: Option<String>,
+    #[serde(default)]
+    pub(crate) revoking: bool,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+}
+
+impl Ending {
+    /// What its client is told.
+    pub(crate) fn lost(&self) -> Lost {
+        let status = if self.revoking { "revoked" } else { self.status.as_deref().unwrap_or("unknown") };
+        lost(status, self.reason.as_deref())
+    }
+}
+
+/// The answer to `POST /v1/endings`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Endings {
+    pub(crate) claims: Vec<Ending>,
+}
+
+/// A claim that the server took away, and why.
+pub(crate) fn lost(status: &str, reason: Option<&str>) -> Lost {
+    Lost::Ended(with_reason(status, reason))
+}
+
+/// A final status, and why.
+pub(crate) fn with_reason(status: &str, reason: Option<&str>) -> String {
+    reason.map_or_else(|| status.to_string(), |reason| format!("{status} ({reason})"))
+}
+
+/// Whether a renewal was refused because the claim is to let go, and why it is.
+pub(crate) fn revoking_in(body: &[u8]) -> Option<Lost> {
+    let claim = serde_json::from_slice::<ClaimInfo>(body).ok().filter(|claim| claim.revoking)?;
+    Some(lost("revoked", claim.reason.as_deref()))
+}
+
+/// Why a claim ended, if the body of a refusal tells.
+pub(crate) fn reason_in(body: &[u8]) -> Option<String> {
+    serde_json::from_slice::<Value>(body).ok()?.get("reason")?.as_str().map(String::from)
 }
 
 /// The answer to `POST /v1/renewals`.

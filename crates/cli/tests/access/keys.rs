@@ -109,6 +109,12 @@ fn the_user_owns_its_claims_and_only_a_holder_of_revoke_ends_those_of_others() {
         (false.into(), ().into())
     );
     assert_eq!(renew("ci")["renewed"], true);
+    // Who may not renew a claim is not told of its end: to a stranger it is unknown, at once.
+    let ends = |user| {
+        let body = serde_json::json!({ "ids": [&id] }).to_string();
+        guarded.ask(user, "POST", "/v1/endings?wait=0.1", &body).json()["claims"].clone()
+    };
+    assert_eq!((ends("dora")[0]["status"].clone(), ends("ci")), (().into(), serde_json::json!([])));
     let headers = [("Leasehold-Reason", "the build host burnt down")];
     let revoked = guarded.ask_with("anna", "PATCH", &path, &headers, r#"{"status": "revoked"}"#);
     assert_eq!(revoked.status, 204, "{revoked:?}");

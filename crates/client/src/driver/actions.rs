@@ -247,6 +247,7 @@ impl Driver {
         }
         // Whoever does not listen any more has sent `Cancel`.
         reply.send(Ok(())).ok();
+        self.told.add(key);
     }
 
     /// Until when the claim can be relied on, and when the server's ttl is over.
@@ -264,6 +265,7 @@ impl Driver {
     pub(super) fn finish(&mut self, key: u64) {
         self.drop_request(key);
         let Some(mut entry) = self.claims.remove(&key) else { return };
+        self.told.forget(key);
         for (timer, due) in entry.timers.drain(..) {
             self.timers.remove(&(due, key, timer));
         }

@@ -22,6 +22,8 @@ impl Driver {
         match news {
             News::Cleaned => self.cleaning -= 1,
             News::Renewed { batch, result } => self.renewed(batch, result),
+            News::Told { page, result } => self.told(page, &result),
+            News::TellAgain => self.tell_again(),
             News::Answered { key, seq, result } => {
                 let Some(entry) = self.claims.get_mut(&key).filter(|entry| entry.seq == seq) else { return };
                 entry.in_flight = None;
@@ -68,6 +70,12 @@ impl Driver {
             entry.long_poll = None;
         }
         self.on(key, Event::Response(status));
+        if request == Request::Renew
+            && reply.status == 409
+            && let Some(lost) = wire::revoking_in(&reply.body)
+        {
+            self.let_go(key, lost);
+        }
     }
 
     /// Keeps the server's words for whoever has to be told.
@@ -184,7 +192,16 @@ impl Driver {
             let asked = self.claims.get(&key).map(|entry| entry.ttl).unwrap_or_default();
             self.holds_from(key, reply.sent, granted_ttl(asked, info.as_ref()));
         }
-        reply.status
+        let over = wire::status_in(&reply.body).filter(|_| reply.status == 400);
+        if let (Some(over), Some(entry)) = (over, self.claims.get_mut(&key)) {
+            let over = wire::with_reason(&over, wire::reason_in(&reply.body).as_deref());
+            entry.verdict.get_or_insert(Error::Ended(over));
+        }
+        match reply.status {
+            // It is held until the client has let go, and lost by then.
+            409 if wire::revoking_in(&reply.body).is_some() => 200,
+            status => status,
+        }
     }
 
     /// A renewal has succeeded.

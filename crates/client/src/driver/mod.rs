@@ -6,7 +6,8 @@
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
 //! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
-//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen.
+//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen, `told.rs` has the server
+//! tell of claims that it ends.
 
 mod actions;
 mod again;
@@ -15,6 +16,7 @@ mod entry;
 mod ghosts;
 mod renewals;
 mod take_up;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
 enum News {
     Answered { key: u64, seq: u64, result: Result<Reply, Failure> },
     Renewed { batch: Vec<(u64, u64)>, result: Result<Reply, Failure> },
+    Told { page: u64, result: Result<Reply, Failure> },
+    TellAgain,
     Cleaned,
 }
 
@@ -81,6 +85,8 @@ pub(crate) struct Driver {
     renewals: Vec<u64>,
     /// The server knows `POST /v1/renewals`.
     knows_renewals: bool,
+    /// Ends that the server tells of.
+    told: told::Told,
     long_polls: usize,
     cleaning: usize,
     closing: bool,
@@ -101,6 +107,7 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
         news,
         renewals: Vec::new(),
         knows_renewals: true,
+        told: told::Told::default(),
         long_polls: 0,
         cleaning: 0,
         closing: false,
@@ -135,6 +142,7 @@ impl Driver {
             }
             self.fire_due();
             self.send_renewals();
+            self.ask_for_ends();
             if self.claims.is_empty() && self.cleaning == 0 {
                 for waiting in self.idle.drain(..) {
                     waiting.send(()).ok();

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::http::{Call, Failure, Reply};
 use crate::machine::{Event, State, Timer, is_refusal};
 use crate::settings::renew_period;
-use crate::wire::Renewals;
+use crate::wire::{Renewals, lost, with_reason};
 
 /// Renewals in one request: some 350 KB, a third of what the server takes.
 const BATCH_LEN_MAX: usize = 10_000;
@@ -155,11 +155,14 @@ impl Driver {
                 self.holds_from(key, reply.sent, ttl);
                 200
             }
+            Some(answer) if answer.revoking => {
+                // It is held until the client has let go, and lost by then.
+                self.on(key, Event::Response(200));
+                return self.let_go(key, lost("revoked", answer.reason.as_deref()));
+            }
             Some(answer) => {
-                let status = answer.status.clone();
-                entry.verdict.get_or_insert(Error::Ended(
-                    status.unwrap_or_else(|| "the server does not know it".into()),
-                ));
+                let status = answer.status.as_deref().unwrap_or("the server does not know it");
+                entry.verdict.get_or_insert(Error::Ended(with_reason(status, answer.reason.as_deref())));
                 400
             }
             None if is_refusal(reply.status) => {
