@@ -21,9 +21,11 @@ use crate::settings::{Wait, margin, renew_period};
 const LONG_POLLS_MAX: usize = 64;
 /// How long a claim that must not wait may take to be registered: a silent address, and then the next one.
 const REGISTER_WITHIN: Duration = Duration::from_secs(5);
-/// How long the first in the queue waits for one answer. Others wait longer, by their place: the later their turn, the less it
-/// matters when they notice that their node is silent.
-const PIECE: Duration = Duration::from_secs(2);
+/// How long one question for its turn waits on the server: a third of the ttl, within these bounds. A node that is cut off from
+/// its cluster can't tell that the turn has come; another node is asked while the claim still holds. (`node.rs` notices a node
+/// that says nothing at all sooner.)
+const PIECE_MIN: Duration = Duration::from_secs(2);
+const PIECE_MAX: Duration = Duration::from_secs(10);
 /// How long a node may be silent beyond the time that it was asked to wait.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// What each claim of a manager adds to the time that endings may take: thousands that end at once wait for each other.
@@ -166,7 +168,7 @@ impl Driver {
 
     fn activate(&mut self, key: u64, within: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        let wait = self.options.long_poll.min(piece(entry));
+        let wait = self.options.long_poll.min((entry.ttl / 3).clamp(PIECE_MIN, PIECE_MAX));
         let is_long = !wait.is_zero() && self.long_polls < LONG_POLLS_MAX;
         let path = claim_path(entry);
         let call = |query: &str| {
@@ -309,16 +311,6 @@ fn not_acquired(entry: &Entry) -> Error {
         Some(error) => error.clone(),
         None => Error::Unreachable("no answer within the time".into()),
     }
-}
-
-/// How long one question for its turn waits on the server.
-fn piece(entry: &Entry) -> Duration {
-    let place = match &*entry.shared.phase.borrow() {
-        Phase::Waiting(progress) => progress.position.unwrap_or(1),
-        _ => 1,
-    };
-    let place = u32::try_from(place).unwrap_or(u32::MAX);
-    PIECE.saturating_mul(place.max(1)).min((entry.ttl / 2).max(PIECE))
 }
 
 /// A claim that was held and is over: whoever still relies on it must know.
