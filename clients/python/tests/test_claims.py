@@ -150,7 +150,7 @@ def test_no_limit_on_a_hold_is_written_as_none(server):
 def test_the_version_of_the_api_can_be_chosen(server):
     with LockManager(server.url, api_version="v1") as locks, locks.claim("r"):
         pass
-    with LockManager(server.url, api_version="v9") as locks, pytest.raises(NotAcquired):
+    with LockManager(server.url, api_version="v9") as locks, pytest.raises(Refused, match="404"):
         locks.claim("r", timeout=0.5)
 
 

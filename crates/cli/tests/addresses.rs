@@ -14,9 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{PATIENCE, Server, eventually};
-use leasehold_client::{ClaimRequest, LockManager, Options};
+use common::{PATIENCE, Server};
+use leasehold_client::wire::ClaimInfo;
+use leasehold_client::{Api, Options};
 use proxy::{Fault, Proxy};
+use serde_json::json;
 
 fn leasehold(addresses: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
@@ -46,7 +48,7 @@ fn stranger(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
 /// Answers the first bytes of every connection with this, and closes it.
 fn answering(answer: &'static str) -> String {
     stranger(move |mut stream| {
-        stream.read(&mut [0; 4096]).ok();
+        drop(stream.read(&mut [0; 4096]));
         stream.write_all(answer.as_bytes()).ok();
     })
 }
@@ -114,7 +116,7 @@ fn a_change_that_must_happen_once_is_not_sent_to_a_second_node() {
     let count = asked.clone();
     let first = stranger(|mut stream| drop(stream.read(&mut [0; 4096])));
     let second = stranger(move |mut stream| {
-        stream.read(&mut [0; 4096]).ok();
+        drop(stream.read(&mut [0; 4096]));
         count.fetch_add(1, Ordering::SeqCst);
     });
     let both = format!("{first},{second}");
@@ -158,27 +160,40 @@ fn relay(to: SocketAddr, frozen: &Arc<AtomicBool>) -> String {
     })
 }
 
+/// A claim in the queue, and a request that waits for its turn for longer than this test waits for anything.
+async fn waiter(api: &Api, server: &Server) -> ClaimInfo {
+    let claim = api.post(&json!({ "resource": "r", "ttl": 600 }), "a-key").await.unwrap();
+    server.wait_for_queue("r", 1);
+    let turn = api.await_turn(claim.id(), Duration::from_secs(500));
+    tokio::time::timeout(PATIENCE, turn).await.expect("the node was never left").unwrap().unwrap()
+}
+
+fn release(server: &Server, claim: &str) {
+    assert_eq!(server.patch(claim, r#"{"status": "released"}"#).status, 204);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
 #[test]
 fn a_waiting_request_leaves_a_node_that_falls_silent() {
     let server = Server::start();
     let frozen = Arc::new(AtomicBool::new(false));
-    let urls = vec![relay(server.addr, &frozen), format!("http://{}", server.addr)];
+    let proxy = Proxy::before(server.addr);
+    let urls = vec![relay(proxy.addr, &frozen), format!("http://{}", server.addr)];
     let holder = server.claim("r", 600.0);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        // The long poll itself would be waited for longer than this test waits for anything.
-        let long_poll = Duration::from_secs(500);
-        let manager = LockManager::new(Options { urls, long_poll, ..Options::default() }).unwrap();
-        let waiting = manager.request(ClaimRequest::new("r")).unwrap();
-        server.wait_for_queue("r", 1);
-        frozen.store(true, Ordering::SeqCst);
-        assert_eq!(server.patch(&holder, r#"{"status": "released"}"#).status, 204);
-        let claim = tokio::time::timeout(PATIENCE, waiting.acquired())
-            .await
-            .expect("the node was never left")
-            .unwrap();
-        assert_eq!(server.list("resource=r").len(), 2, "it is the same claim");
-        claim.release().await.unwrap();
+    runtime().block_on(async {
+        let api = Api::new(&Options { urls, ..Options::default() }).unwrap();
+        let freeze = async {
+            while proxy.count("activate") == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            frozen.store(true, Ordering::SeqCst);
+            release(&server, &holder);
+        };
+        let (claim, ()) = tokio::join!(waiter(&api, &server), freeze);
+        assert_eq!(claim.status, "active");
     });
 }
 
@@ -187,17 +202,17 @@ fn a_request_that_waits_for_its_turn_at_a_healthy_node_is_left_alone() {
     let server = Server::start();
     let proxy = Proxy::before(server.addr);
     let holder = server.claim("r", 600.0);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let long_poll = Duration::from_secs(500);
-        let manager = LockManager::new(Options { long_poll, ..Options::url(&proxy.url()) }).unwrap();
-        let waiting = manager.request(ClaimRequest::new("r")).unwrap();
-        // The node was asked whether it lives, and said so.
-        eventually("the node is asked twice", || proxy.count("other") >= 2);
+    runtime().block_on(async {
+        let api = Api::new(&Options::url(&proxy.url())).unwrap();
+        let let_go = async {
+            // The node was asked whether it is alive, and said so.
+            while proxy.count("other") < 3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            release(&server, &holder);
+        };
+        let (claim, ()) = tokio::join!(waiter(&api, &server), let_go);
+        assert_eq!(claim.status, "active");
         assert_eq!(proxy.count("activate"), 1);
-        assert_eq!(server.patch(&holder, r#"{"status": "released"}"#).status, 204);
-        let claim = tokio::time::timeout(PATIENCE, waiting.acquired()).await.unwrap().unwrap();
-        assert_eq!(proxy.count("activate"), 1);
-        claim.release().await.unwrap();
     });
 }

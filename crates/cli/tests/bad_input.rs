@@ -25,11 +25,11 @@ impl Guarded {
         Self { server, before }
     }
 
-    /// Everything but what grows with time.
+    /// Everything but what changes with time.
     fn look(server: &Server) -> Vec<Value> {
         let still = |mut claim: Value| {
-            for grows in ["active_duration", "waiting_duration", "expires"] {
-                claim[grows].take();
+            for changes in ["active_duration", "waiting_duration", "expires", "ttl"] {
+                claim[changes].take();
             }
             claim
         };

@@ -102,10 +102,52 @@ fn every_command_speaks_https() {
     let file = guarded.authority.path("table.backup");
     assert!(guarded.succeeds(&["backup", &file]).contains("0 claims held"));
     assert!(Path::new(&file).exists());
+    assert!(leasehold_dss_clean(&guarded).contains("holds no such locks"));
     let address = https(&guarded.server, "127.0.0.1");
     let flags = ["list", "--addr", &address, "--cacert", &guarded.authority.path("ca.pem")];
     let output = leasehold(&flags).env("LEASEHOLD_KEY_FILE", &guarded.key_file).output().unwrap();
     assert!(output.status.success(), "flags do the same: {output:?}");
+}
+
+/// It says what it found on stderr.
+fn leasehold_dss_clean(guarded: &Guarded) -> String {
+    let output = guarded.command(&["dss", "clean", "--host", "node17"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A program of another language that takes a claim by way of the keychain and says its token.
+fn says_token(guarded: &Guarded, mut command: Command) {
+    command.env("LEASEHOLD_BIN", env!("CARGO_BIN_EXE_leasehold")).env_remove("LEASEHOLD_KEY");
+    command.env("LEASEHOLD_ADDR", format!("{},https://localhost:1", guarded.url()));
+    command.env("LEASEHOLD_CACERT", guarded.authority.path("ca.pem"));
+    command.env("LEASEHOLD_KEY_FILE", &guarded.key_file);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "token 1\n");
+    let claims: serde_json::Value =
+        serde_json::from_str(&guarded.succeeds(&["list", "--status", "all", "--json"])).unwrap();
+    assert_eq!((&claims[0]["status"], &claims[0]["owner"]), (&"released".into(), &"ci".into()));
+}
+
+#[test]
+fn python_speaks_https_through_the_keychain() {
+    let mut command = Command::new("python3");
+    command.args([
+        "-c",
+        "import leasehold\nwith leasehold.LockManager() as m, m.claim('r') as c: print('token', c.token)",
+    ]);
+    command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    says_token(&Guarded::start(), command);
+}
+
+#[test]
+fn perl_speaks_https_through_the_keychain() {
+    let mut command = Command::new("perl");
+    command.args(["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/perl/lib"), "-MLeasehold", "-e"]);
+    command.arg("my $m = Leasehold::LockManager->new; { my $c = $m->claim(resource => 'r'); printf \"token %d\\n\", $c->token }");
+    says_token(&Guarded::start(), command);
 }
 
 #[test]

@@ -299,6 +299,7 @@ impl Process {
 }
 
 /// Why a call has to be sent again.
+#[derive(Clone, Copy)]
 enum Trouble {
     /// The server can't now (503), does not know itself (504), or a proxy may have lost it on the way (502).
     Later {
@@ -358,7 +359,7 @@ impl Tries {
             }
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        if self.count % self.servers != 0 && !left.is_zero() {
+        if !self.count.is_multiple_of(self.servers) && !left.is_zero() {
             return Ok(());
         }
         let errno = self.sum_up(errno);

@@ -142,6 +142,10 @@ impl Watch {
             let seen = self.look();
             if known != (seen.leader, seen.term) && seen.leader.is_some() {
                 known = (seen.leader, seen.term);
+                // What the leader before refused says nothing of this one; and nothing more goes to that one, which may take
+                // a second to find out that it is gone.
+                self.leadership.leader_took(true);
+                self.leadership.set(Role::None, seen.voters);
                 self.awaited.send_all_again();
                 tracing::info!(leader = ?seen.leader, term = seen.term, "there is a leader");
             }
@@ -155,7 +159,12 @@ impl Watch {
                 _ => self.clock.follow(self.shared.table.read().clock().now_us),
             }
             self.proposer.give_up_overdue();
-            let refused = self.is_refused(role).await;
+            // A new leader is heard of also while the one before is asked, which may be gone.
+            let refused = tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() { return } else { continue },
+                refused = self.is_refused(role) => refused,
+            };
             let is_well = !refused && matches!(role, Role::Leads { .. } | Role::Follows { .. });
             if is_well {
                 well = Instant::now();

@@ -101,7 +101,12 @@ impl Engine {
                 Role::None => None,
                 Role::Leads { .. } => self.leader_barrier().await.ok(),
                 Role::Follows { leader } => {
-                    let asked = self.peers.ask(leader, &Ask::Barrier).await;
+                    let asked = tokio::select! {
+                        biased;
+                        asked = self.peers.ask(leader, &Ask::Barrier) => asked,
+                        // Another leader need not be waited for behind one that is gone.
+                        () = self.leadership.reader.notified() => continue,
+                    };
                     let passed = match asked {
                         Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
                         _ => None,

@@ -110,7 +110,7 @@ sub _claim {
         };
         last if $claim;
         my $error = $@;
-        if ( $keychain->is_gone && !$self->{is_closed} && ++$restarts <= $RESTARTS_MAX ) {
+        if ( _has_died( $keychain, $error ) && !$self->{is_closed} && ++$restarts <= $RESTARTS_MAX ) {
             $keychain = $self->_keychain;
             $line->{timeout} = _at_least_a_moment( $end - Leasehold::Keychain::now() ) if defined $end;
             next;
@@ -127,6 +127,12 @@ sub _claim {
 sub _is_leftover {
     my ($error) = @_;
     return blessed $error && $error->isa('Leasehold::Error::AlreadyClaimed') && !$error->{is_ours};
+}
+
+# Whether the keychain was killed before it answered. One that was told to end has said so.
+sub _has_died {
+    my ( $keychain, $error ) = @_;
+    return $keychain->is_gone && blessed $error && $error->isa('Leasehold::Error::KeychainGone');
 }
 
 sub _at_least_a_moment {

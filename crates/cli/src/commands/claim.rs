@@ -53,13 +53,6 @@ pub(crate) struct ClaimArgs {
     connect: ConnectArgs,
 }
 
-/// How it went.
-enum Turn {
-    Held(ClaimInfo),
-    /// It is not its turn, and the time is over.
-    Over,
-}
-
 pub(crate) fn run(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
     block_on(claim(args))
 }
@@ -83,14 +76,14 @@ async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
         };
         let turn = match made.status.as_str() {
             "waiting" => turn(&api, args, &made, started).await,
-            _ => Ok(Turn::Held(made.clone())),
+            _ => Ok(Some(made.clone())),
         };
         match turn {
-            Ok(Turn::Held(claim)) if claim.status == "active" => return show(args, &claim),
-            Ok(Turn::Held(claim)) => {
+            Ok(Some(claim)) if claim.status == "active" => return show(args, &claim),
+            Ok(Some(claim)) => {
                 bail!("the claim is {}: its ttl may be too short to be picked up", claim.status)
             }
-            Ok(Turn::Over) => return Ok(not_acquired(&api, args, &made).await),
+            Ok(None) => return Ok(not_acquired(&api, args, &made).await),
             // It was granted while nobody heard of it: ask again, as somebody who waits wants it.
             Err(error) if error.downcast_ref() == Some(&Error::Ended("expired".into())) => {
                 super::complain("the claim was granted and expired before this was heard; asking again");
@@ -124,15 +117,20 @@ async fn made(api: &Api, args: &ClaimArgs, body: &Value, started: Instant) -> Re
     }
 }
 
-/// Waits for the claim's turn; a signal takes it out of the queue.
-async fn turn(api: &Api, args: &ClaimArgs, claim: &ClaimInfo, started: Instant) -> anyhow::Result<Turn> {
+/// Waits for the claim's turn; `None`: the time is over. A signal takes it out of the queue.
+async fn turn(
+    api: &Api,
+    args: &ClaimArgs,
+    claim: &ClaimInfo,
+    started: Instant,
+) -> anyhow::Result<Option<ClaimInfo>> {
     if args.nonblock {
-        return Ok(Turn::Over);
+        return Ok(None);
     }
     loop {
         let left = args.timeout.map_or(Duration::MAX, |timeout| timeout.0.saturating_sub(started.elapsed()));
         if left.is_zero() {
-            return Ok(Turn::Over);
+            return Ok(None);
         }
         let waiting = tokio::time::timeout(left, api.await_turn(claim.id(), left.min(WAIT_STEP)));
         let active = tokio::select! {
@@ -143,9 +141,9 @@ async fn turn(api: &Api, args: &ClaimArgs, claim: &ClaimInfo, started: Instant) 
             }
         };
         match active {
-            Err(_) => return Ok(Turn::Over),
+            Err(_) => return Ok(None),
             Ok(Ok(None)) => {}
-            Ok(Ok(Some(claim))) => return Ok(Turn::Held(claim)),
+            Ok(Ok(Some(claim))) => return Ok(Some(claim)),
             // The connection broke, or the service has no leader: the place in the queue is still there.
             Ok(Err(error)) if may_pass(&error) => tokio::time::sleep(PAUSE.min(left)).await,
             Ok(Err(error)) => return Err(error.into()),

@@ -174,7 +174,7 @@ struct ClusterArgs {
     /// The authority that signed the certificates of all nodes (PEM)
     #[arg(long, env = "LEASEHOLD_PEER_TLS_CA", value_name = "FILE")]
     peer_tls_ca: Option<PathBuf>,
-    /// Milliseconds between two heartbeats; a leader that died is replaced in five to six of them. At least three round
+    /// Milliseconds between two heartbeats; an election begins five to six of them after a leader died. At least three round
     /// trips of the slowest link [default: 128]
     #[arg(long, env = "LEASEHOLD_HEARTBEAT_MS", value_name = "MS")]
     heartbeat_ms: Option<u64>,

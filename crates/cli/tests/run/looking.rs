@@ -2,9 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{PATIENCE, Server, TempDir};
+use crate::common::{Server, TempDir, eventually};
 use crate::proxy::{Fault, Proxy};
-use crate::support::{leasehold, url};
+use crate::support::{code_of, leasehold, number_in, url};
+use crate::trio::Trio;
 
 #[test]
 fn people_and_programs_can_look() {
@@ -48,30 +49,6 @@ fn people_and_programs_can_look() {
 }
 
 #[test]
-fn watching_tells_of_every_change_and_survives_a_restart() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.addr);
-    let args = ["watch", "r", "--json", "--interval", "0.05"];
-    let mut child =
-        leasehold(&proxy.url(), &args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let (sender, lines) = std::sync::mpsc::channel();
-    let out = std::io::BufReader::new(child.stdout.take().unwrap());
-    std::thread::spawn(move || {
-        for line in std::io::BufRead::lines(out).map_while(Result::ok) {
-            sender.send(serde_json::from_str::<serde_json::Value>(&line).unwrap()).ok();
-        }
-    });
-    let claim = server.claim("r", 500.0);
-    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["status"], "active");
-    proxy.rule(|_| Fault::Cut);
-    server.patch(&claim, r#"{"status": "released"}"#);
-    proxy.heal();
-    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["status"], "released");
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
 fn keys_travel_as_bearer_tokens() {
     let dir = TempDir::new();
     let file = dir.path().join("key");
@@ -93,4 +70,115 @@ fn keys_travel_as_bearer_tokens() {
     assert_eq!(asked(show().env("LEASEHOLD_KEY_FILE", &file)), header("from-a-file"));
     assert_eq!(asked(show().args(["--key", "from-a-flag"])), header("from-a-flag"));
     assert_eq!(asked(&mut show()), None);
+}
+
+fn say(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = leasehold(&url(server), args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_resource_is_enough_to_release_or_revoke_what_holds_it() {
+    let server = Server::start();
+    let first = server.claim("db/main", 500.0);
+    let second = server.claim("db/main", 500.0);
+    assert_eq!(say(&server, &["release", "db/main"]).0, Some(0));
+    assert_eq!((server.status(&first), server.status(&second)), ("released".into(), "active".into()));
+    assert_eq!(say(&server, &["revoke", "db/main", "--reason", "the host is gone, \u{fc}ber"]).0, Some(0));
+    assert_eq!(server.status(&second), "revoked");
+    for args in [&["release", "db/main"][..], &["revoke", "db/main", "--reason", "x"]] {
+        let (code, _, said) = say(&server, args);
+        assert!(code == Some(1) && said.contains("nobody holds 'db/main'"), "{said}");
+    }
+    let (_, shown, _) = say(&server, &["show", second.trim_end_matches('/').rsplit('/').next().unwrap()]);
+    assert!(shown.contains("the host is gone, \u{fc}ber"), "those who wonder later find the reason: {shown}");
+}
+
+#[test]
+fn the_loser_is_told_why_its_claim_was_revoked() {
+    let server = Server::start();
+    let dir = TempDir::new();
+    let args = ["run", "--ttl", "3", "r", "--", "sh", "-c", "echo $$ > \"$D/child\"; sleep 600"];
+    let mut child =
+        leasehold(&url(&server), &args).env("D", dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+    number_in(&dir.path().join("child"));
+    assert_eq!(say(&server, &["revoke", "r", "--reason", "maintenance at noon"]).0, Some(0));
+    assert_eq!(code_of(&mut child), Some(76));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.contains("maintenance at noon"), "{said}");
+}
+
+#[test]
+fn a_holder_that_is_revoked_when_gone_lets_go_before_the_next_begins() {
+    let server = Server::start();
+    let dir = TempDir::new();
+    // It takes its time to stop.
+    let script = "trap 'sleep 1; rm \"$D/busy\"; exit 0' TERM; touch \"$D/busy\"; echo $$ > \"$D/child\"; while :; do sleep 0.05; done";
+    let args = ["run", "--ttl", "8", "--grace", "3", "r", "--", "sh", "-c", script];
+    let mut child = leasehold(&url(&server), &args).env("D", dir.path()).spawn().unwrap();
+    number_in(&dir.path().join("child"));
+    let busy = dir.path().join("busy");
+    let next = ["run", "r", "--", "test", "!", "-e", busy.to_str().unwrap()];
+    let mut next = leasehold(&url(&server), &next).spawn().unwrap();
+    server.wait_for_queue("r", 1);
+    let (code, _, said) = say(&server, &["revoke", "r", "--when-gone", "--reason", "yours is next"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code_of(&mut next), Some(0), "two worked at the same time");
+    assert_eq!(code_of(&mut child), Some(76));
+}
+
+#[test]
+fn lists_page_by_themselves_filter_by_prefix_show_the_time_left_and_say_where_they_stop() {
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..1300 {
+        let body = crate::common::claim_body(&format!("many/{n}"), 500.0);
+        assert_eq!(client.request("POST", "/v1/claims/", &[], body.as_bytes()).status, 201);
+    }
+    for n in 0..3 {
+        server.claim(&format!("few/{n}"), 500.0);
+    }
+    let (_, all, said) = say(&server, &["list"]);
+    assert_eq!((all.lines().count(), said.as_str()), (1 + 1303, ""));
+    let (_, few, _) = say(&server, &["list", "--prefix", "few/"]);
+    assert_eq!(few.lines().count(), 1 + 3, "{few}");
+    assert!(few.contains("LEFT") && few.contains("8m"), "of 500 seconds: {few}");
+    let (_, some, said) = say(&server, &["list", "--limit", "10"]);
+    assert_eq!(some.lines().count(), 1 + 10);
+    assert!(said.contains("stopped after 10"), "{said}");
+    assert_eq!(say(&server, &["list", "--prefix", "few/", "--limit", "3"]).1.lines().count(), 1 + 3);
+    assert_eq!(say(&server, &["list", "--limit", "1303"]).2, "", "that is all");
+}
+
+#[test]
+fn reads_are_never_unknown_and_can_be_stale() {
+    let server = Server::start();
+    let id = server.claim("r", 500.0).trim_end_matches('/').rsplit('/').next().unwrap().to_string();
+    let proxy = Proxy::before(server.addr);
+    for fault in [Fault::Cut, Fault::Lose, Fault::Answer(500), Fault::Answer(502), Fault::Answer(503)] {
+        proxy.rule(move |_| fault);
+        for args in [&["show", "r"][..], &["show", &id], &["list"]] {
+            let output = leasehold(&proxy.url(), args).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1));
+            assert!(!said.contains("unknown"), "{fault:?}: {said}");
+            assert!(said.contains(&proxy.addr.to_string()), "what answered: {said}");
+        }
+    }
+    let mut trio = Trio::start();
+    trio.nodes[0].claim("r", 500.0);
+    eventually("every node knows it", || {
+        trio.nodes.iter().all(|node| node.list("resource=r&stale=true").len() == 1)
+    });
+    let [first, second, third] = &mut trio.nodes;
+    second.kill();
+    third.kill();
+    for args in [&["show", "r"][..], &["list"]] {
+        let fresh = say(first, args);
+        assert!(fresh.0 == Some(1) && !fresh.2.contains("unknown"), "{fresh:?}");
+        let stale = say(first, &[args, &["--stale"]].concat());
+        assert!(stale.0 == Some(0) && stale.1.contains("active"), "{stale:?}");
+    }
 }

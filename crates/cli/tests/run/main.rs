@@ -1,7 +1,8 @@
 //! `leasehold run` and the commands around it, as real processes against a real service.
 //!
 //! `basics.rs` has what all of it is for, `honest.rs` what it says and returns when something is wrong, `unheard.rs` a stderr
-//! that nobody reads, `waiting.rs` what it shows while it waits, `looking.rs` the other commands, `abuse.rs` many at a time.
+//! that nobody reads, `waiting.rs` what it shows while it waits, `looking.rs` and `watching.rs` the other
+//! commands, `abuse.rs` many at a time.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should say so and stop")]
 #![allow(unreachable_pub, reason = "the helpers are written like a library")]
@@ -20,3 +21,4 @@ mod looking;
 mod support;
 mod unheard;
 mod waiting;
+mod watching;

@@ -106,6 +106,7 @@ pub(crate) fn valgrind(program: &Path) -> Command {
         "--show-leak-kinds=definite,indirect,possible",
     ]);
     command.args(["--errors-for-leak-kinds=definite,indirect,possible", "--child-silent-after-fork=no"]);
+    command.arg(format!("--suppressions={}", source("ring.supp").display()));
     command.arg("--fair-sched=yes").arg(program);
     command
 }

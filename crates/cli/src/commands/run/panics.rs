@@ -26,7 +26,7 @@ pub(super) fn guard(group: Option<Pid>) {
 
 /// The task that renews the claim panics without anyone waiting for it: unwinding alone would not stop the command.
 pub(super) fn stop_the_command() {
-    std::panic::set_hook(Box::new(|panic| stop(panic)));
+    std::panic::set_hook(Box::new(stop));
 }
 
 fn stop(panic: &PanicHookInfo<'_>) {
