@@ -192,11 +192,13 @@ pub(super) fn ending(out: &mut Vec<u8>, id: &str, fate: Option<&Fate<'_>>) {
 pub(super) fn final_status(patch: &Patch, view: &View) -> Response {
     let status = view.claim.status;
     let detail = format!("the claim is {status}, which is final: nothing can change it any more");
-    let reason = view.claim.reason().map(|reason| &**reason);
-    let body = match patch {
-        Patch::Ttl(_) => json!({ "status": status.as_str(), "ttl": detail, "reason": reason }),
-        _ => json!({ "status": status.as_str(), "detail": detail, "reason": reason }),
+    let mut body = match patch {
+        Patch::Ttl(_) => json!({ "status": status.as_str(), "ttl": detail }),
+        _ => json!({ "status": status.as_str(), "detail": detail }),
     };
+    if let Some(reason) = view.claim.reason() {
+        body["reason"] = (**reason).into();
+    }
     json(StatusCode::BAD_REQUEST, format!("{body}\n"))
 }
 
