@@ -182,6 +182,10 @@ fn pass(mut from: TcpStream, mut to: TcpStream, target: SocketAddr, way: &Mutex<
             Way::Open(same) if same == target => from.read(&mut bytes),
             _ => Ok(0),
         };
+        // It may have fallen silent while this waited for bytes.
+        while *way.lock().unwrap() == Way::Silent {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         match read {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Ok(len) if len > 0 && to.write_all(&bytes[..len]).is_ok() => {}
