@@ -100,6 +100,11 @@ fn what_happens_while_the_service_is_away_is_told_afterwards() {
     let watching = Watching::start(&forward.url());
     let holder = server.claim("r", 500.0);
     assert_eq!(watching.next(), news("active", 1));
+    // This one is certainly told by an event: the watch knows where to go on.
+    let waiter = server.claim("r", 500.0);
+    assert_eq!(watching.next(), ("waiting".into(), None));
+    server.patch(&waiter, r#"{"status": "withdrawn"}"#);
+    assert_eq!(watching.next(), ("withdrawn".into(), None));
     forward.set(Way::Closed);
     server.patch(&holder, RELEASED);
     server.patch(&server.claim("r", 500.0), RELEASED);
@@ -177,6 +182,10 @@ fn pass(mut from: TcpStream, mut to: TcpStream, target: SocketAddr, way: &Mutex<
             Way::Open(same) if same == target => from.read(&mut bytes),
             _ => Ok(0),
         };
+        // It may have fallen silent while this waited for bytes.
+        while *way.lock().unwrap() == Way::Silent {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         match read {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Ok(len) if len > 0 && to.write_all(&bytes[..len]).is_ok() => {}

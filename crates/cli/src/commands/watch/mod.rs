@@ -47,7 +47,8 @@ pub(crate) struct WatchArgs {
 
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     block_on(async {
-        let mut watch = Watch { args, api: args.connect.api()?, known: HashMap::new(), after: None };
+        let mut watch =
+            Watch { args, api: args.connect.api()?, known: HashMap::new(), has_compared: false, after: None };
         let mut told = None;
         loop {
             let error = match watch.follow(&mut told).await {
@@ -73,7 +74,8 @@ struct Watch<'a> {
     api: Api,
     /// How far each claim had come.
     known: HashMap<String, u8>,
-    /// The id of the last event; `None`: nothing has been read yet.
+    has_compared: bool,
+    /// The id of the last event; `None`: no stream has lasted until its first one.
     after: Option<String>,
 }
 
@@ -100,8 +102,8 @@ impl Watch<'_> {
         let mut stream = self.open().await?;
         // Whatever happens from here on is in the stream; what happened before is in the list.
         if self.after.is_none() {
-            self.compare(true).await?;
-            self.after = Some(String::new());
+            self.compare(!self.has_compared).await?;
+            self.has_compared = true;
         }
         *trouble = None;
         let mut reader = Reader::default();
@@ -128,7 +130,7 @@ impl Watch<'_> {
             .append_pair("heartbeat", &HEARTBEAT.as_secs().to_string())
             .finish();
         let mut call = Call::new(Method::GET, format!("events?{query}"), "");
-        if let Some(after) = self.after.as_deref().filter(|after| !after.is_empty()) {
+        if let Some(after) = &self.after {
             call = call.header("last-event-id", after);
         }
         let stream = self.api.open(&call, OPEN_WITHIN).await?;
