@@ -72,7 +72,10 @@ impl Cluster {
         };
         let moved = self.random.percent(MOVES);
         net::power_on(id, moved);
-        with(|world| world.refused.remove(&id));
+        with(|world| {
+            let refused = world.refused.remove(&id).map(|why| (id, why));
+            world.last_refusals.extend(refused);
+        });
         start_node(id, peers, join);
     }
 
@@ -414,7 +417,7 @@ impl Cluster {
         let mut text = format!("members {:?}, leaving {leaving:?}, coming {coming:?}", self.members);
         for id in &self.members {
             let state = world::node(*id).map(|node| (node.engine.members(), node.engine.observed()));
-            let refused = with(|world| world.refused.get(id).cloned());
+            let refused = with(|world| world.last_refusals.get(id).cloned());
             text += &format!("\n  node {id}:  {state:?} {}", refused.unwrap_or_default());
         }
         text
