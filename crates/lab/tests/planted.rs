@@ -37,8 +37,15 @@ fn without_a_bug_the_same_seeds_find_nothing() {
 
 #[test]
 fn an_acknowledgement_before_the_sync_is_found() {
-    // Mostly openraft is the first to see it: a follower does not have any more what it had said it has.
-    let checks = ["follower log reversion", "was acknowledged and is lost", "digests differ", "history: "];
+    // Mostly the node itself is the first to see it, when it starts again, or openraft: a follower does not have any more
+    // what it had said it has.
+    let checks = [
+        "damaged by nobody",
+        "follower log reversion",
+        "was acknowledged and is lost",
+        "digests differ",
+        "history: ",
+    ];
     is_found(Bug::AckBeforeFsync, &checks);
 }
 

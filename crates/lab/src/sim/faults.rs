@@ -404,6 +404,10 @@ impl Cluster {
             }
             runtime::run_until(runtime::now_us() + 200_000);
             let stopped = |id: &u64| with(|world| world.refused.contains_key(id));
+            if let Some(why) = self.members.iter().find_map(|id| damage(*id)) {
+                violate(format!("damaged by nobody: no bit was flipped, and a node says: {why}"));
+                return Ok(());
+            }
             if self.members.iter().any(stopped) {
                 runtime::run_until(runtime::now_us() + 1_000_000);
                 self.restart_all();
@@ -444,6 +448,11 @@ impl Cluster {
         }
         Some("no progress: the nodes do not come together although everything is well".into())
     }
+}
+
+/// What a node says that refuses to start because of what is on its disk, if it does.
+fn damage(id: u64) -> Option<String> {
+    with(|world| world.refused.get(&id).filter(|why| why.contains("damaged")).cloned())
 }
 
 /// An operator takes a node out, and goes on until it is out.

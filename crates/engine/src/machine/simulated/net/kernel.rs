@@ -229,9 +229,7 @@ fn settle(end: End, out: Vec<Segment>) {
 
 fn look_after(end: End, timer_us: u64) {
     let is_still = with(|kernels| {
-        let Some(entry) = kernels.ends.get_mut(&end).filter(|entry| entry.timer_us == Some(timer_us)) else {
-            return None;
-        };
+        let entry = kernels.ends.get_mut(&end).filter(|entry| entry.timer_us == Some(timer_us))?;
         entry.timer_us = None;
         let still = kernels.still.contains(&entry.node);
         if still {
@@ -326,7 +324,7 @@ pub(super) fn listen(node: u64) -> bool {
 pub(super) fn stop_listening(node: u64) {
     let listener = with(|kernels| kernels.listeners.remove(&node));
     for end in listener.into_iter().flat_map(|listener| listener.backlog) {
-        act(end, |socket, now_us, out| socket.close(now_us, out));
+        act(end, Socket::close);
     }
 }
 

@@ -193,13 +193,13 @@ impl AsyncWrite for TcpStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        act(self.end, |socket, now_us, out| socket.finish(now_us, out));
+        act(self.end, socket::Socket::finish);
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for TcpStream {
     fn drop(&mut self) {
-        act(self.end, |socket, now_us, out| socket.close(now_us, out));
+        act(self.end, socket::Socket::close);
     }
 }
