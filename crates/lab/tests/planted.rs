@@ -7,7 +7,7 @@ use leasehold_lab::sim::many::run_caught;
 use leasehold_lab::sim::{self, Bug};
 
 /// Every bug is found within these.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 60;
 
 /// Looks for a bug; the first of the violations that a check with one of these words names counts. A part of the service that
 /// notices by itself and stops, or clients that get no further, are not enough.
@@ -37,8 +37,15 @@ fn without_a_bug_the_same_seeds_find_nothing() {
 
 #[test]
 fn an_acknowledgement_before_the_sync_is_found() {
-    // Mostly openraft is the first to see it: a follower does not have any more what it had said it has.
-    let checks = ["follower log reversion", "was acknowledged and is lost", "digests differ", "history: "];
+    // Mostly the node itself is the first to see it, when it starts again, or openraft: a follower does not have any more
+    // what it had said it has.
+    let checks = [
+        "damaged by nobody",
+        "follower log reversion",
+        "was acknowledged and is lost",
+        "digests differ",
+        "history: ",
+    ];
     is_found(Bug::AckBeforeFsync, &checks);
 }
 
@@ -49,7 +56,7 @@ fn expiry_by_the_wall_clock_is_found() {
 
 #[test]
 fn a_stale_read_is_found() {
-    is_found(Bug::StaleRead, &["history: "]);
+    is_found(Bug::StaleRead, &["history: ", "stale lease"]);
 }
 
 #[test]
@@ -78,4 +85,29 @@ fn an_age_that_is_too_small_is_found() {
 #[test]
 fn a_parcel_that_happens_twice_is_found() {
     is_found(Bug::ParcelTwice, &["happened twice"]);
+}
+
+#[test]
+fn a_follower_that_waits_for_ever_after_a_snapshot_is_found() {
+    is_found(Bug::WedgedFollower, &["a node does not serve", "never answered"]);
+}
+
+#[test]
+fn a_refusal_of_what_is_done_is_found() {
+    is_found(Bug::RefusedYetDone, &["refused yet done"]);
+}
+
+#[test]
+fn a_link_that_stays_stuck_after_healing_is_found() {
+    is_found(Bug::StuckLinks, &["a node does not serve"]);
+}
+
+#[test]
+fn a_read_of_a_lease_without_the_barrier_is_found() {
+    is_found(Bug::StaleLease, &["stale lease"]);
+}
+
+#[test]
+fn a_lock_that_is_granted_to_nobody_is_found() {
+    is_found(Bug::GhostLock, &["ghost lock"]);
 }

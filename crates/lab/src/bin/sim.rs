@@ -97,7 +97,7 @@ fn find(bug: Bug, seeds: &[u64]) -> ExitCode {
     for seed in seeds {
         let found = sim::many::run_caught(*seed, Some(bug)).map(|report| report.violation);
         let found = found.unwrap_or_else(Some).unwrap_or_default();
-        println!("{bug:?}: seed {seed}: {}", found.lines().next().unwrap_or("nothing"));
+        println!("{bug:?}: seed {seed}: {}", if found.is_empty() { "nothing" } else { &found });
     }
     ExitCode::SUCCESS
 }

@@ -72,7 +72,10 @@ impl Cluster {
         };
         let moved = self.random.percent(MOVES);
         net::power_on(id, moved);
-        with(|world| world.refused.remove(&id));
+        with(|world| {
+            let refused = world.refused.remove(&id).map(|why| (id, why));
+            world.last_refusals.extend(refused);
+        });
         start_node(id, peers, join);
     }
 
@@ -401,6 +404,10 @@ impl Cluster {
             }
             runtime::run_until(runtime::now_us() + 200_000);
             let stopped = |id: &u64| with(|world| world.refused.contains_key(id));
+            if let Some(why) = self.members.iter().find_map(|id| damage(*id)) {
+                violate(format!("damaged by nobody: no bit was flipped, and a node says: {why}"));
+                return Ok(());
+            }
             if self.members.iter().any(stopped) {
                 runtime::run_until(runtime::now_us() + 1_000_000);
                 self.restart_all();
@@ -414,7 +421,7 @@ impl Cluster {
         let mut text = format!("members {:?}, leaving {leaving:?}, coming {coming:?}", self.members);
         for id in &self.members {
             let state = world::node(*id).map(|node| (node.engine.members(), node.engine.observed()));
-            let refused = with(|world| world.refused.get(id).cloned());
+            let refused = with(|world| world.last_refusals.get(id).cloned());
             text += &format!("\n  node {id}:  {state:?} {}", refused.unwrap_or_default());
         }
         text
@@ -441,6 +448,11 @@ impl Cluster {
         }
         Some("no progress: the nodes do not come together although everything is well".into())
     }
+}
+
+/// What a node says that refuses to start because of what is on its disk, if it does.
+fn damage(id: u64) -> Option<String> {
+    with(|world| world.refused.get(&id).filter(|why| why.contains("damaged")).cloned())
 }
 
 /// An operator takes a node out, and goes on until it is out.

@@ -82,8 +82,13 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Report {
         violation: world.violation.take(),
     });
     clear();
-    let unlinear = || linear::check(&report.history).err().map(|violation| format!("history: {violation}"));
-    let violation = report.violation.clone().or(violation).or_else(unlinear);
+    // What clients saw names the cause, where it is wrong: what came to a standstill may only be its consequence.
+    let unlinear = linear::check(&report.history).err().map(|violation| format!("history: {violation}"));
+    let found = report.violation.clone().or(unlinear);
+    let violation = match (found, violation) {
+        (Some(found), Some(besides)) => Some(format!("{found}\nbesides: {besides}")),
+        (found, besides) => found.or(besides),
+    };
     Report { violation, ..report }
 }
 

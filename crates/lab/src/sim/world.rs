@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) nodes: BTreeMap<u64, Running>,
     /// Nodes that did not start, and why.
     pub(super) refused: BTreeMap<u64, String>,
+    /// Why a node did not start the last time that it did not.
+    pub(super) last_refusals: BTreeMap<u64, String>,
     /// Nodes that are out of the cluster.
     pub(super) left: BTreeSet<u64>,
     /// How far each node's wall clock is ahead.
@@ -78,6 +80,7 @@ impl World {
             slow: BTreeMap::new(),
             nodes: BTreeMap::new(),
             refused: BTreeMap::new(),
+            last_refusals: BTreeMap::new(),
             left: BTreeSet::new(),
             wall_us: BTreeMap::new(),
             sync_us: BTreeMap::new(),
