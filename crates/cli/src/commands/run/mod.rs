@@ -119,7 +119,7 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let api = manager.api();
     let pending = manager.request(request)?;
     // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
-    let waiting = wait::acquired(pending, &api, &args.resource, args.quiet);
+    let waiting = wait::acquired(pending, &api, &args.resource, args.quiet, !args.nonblock);
     tokio::pin!(waiting);
     let acquired = tokio::select! {
         acquired = &mut waiting => acquired,

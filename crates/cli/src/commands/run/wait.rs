@@ -35,6 +35,7 @@ pub(super) async fn acquired(
     api: &Api,
     resource: &str,
     is_quiet: bool,
+    waits: bool,
 ) -> Result<Claim, NotAcquired> {
     let mut phases = pending.phases();
     let acquired = pending.acquired();
@@ -43,7 +44,7 @@ pub(super) async fn acquired(
     tokio::pin!(looking);
     let (mut has_looked, mut ticks) =
         (false, tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK));
-    let mut show = Show::new(resource, is_quiet);
+    let mut show = Show::new(resource, is_quiet, waits);
     loop {
         tokio::select! {
             claim = &mut acquired => {
@@ -90,6 +91,8 @@ pub(crate) async fn holder(api: &Api, resource: &str) -> Option<ClaimInfo> {
 struct Show<'a> {
     resource: &'a str,
     is_quiet: bool,
+    /// Who does not wait has nothing to say about waiting.
+    waits: bool,
     is_terminal: bool,
     started: BootInstant,
     progress: Progress,
@@ -102,11 +105,12 @@ struct Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    fn new(resource: &'a str, is_quiet: bool) -> Self {
+    fn new(resource: &'a str, is_quiet: bool, waits: bool) -> Self {
         let now = BootInstant::now();
         Self {
             resource,
             is_quiet,
+            waits,
             is_terminal: std::io::stderr().is_terminal(),
             started: now,
             progress: Progress::default(),
@@ -159,7 +163,7 @@ impl<'a> Show<'a> {
     }
 
     fn update(&mut self) {
-        if self.is_quiet || self.progress.claim.is_none() {
+        if self.is_quiet || !self.waits || self.progress.claim.is_none() {
             return;
         }
         if self.is_terminal {
@@ -231,7 +235,7 @@ mod tests {
             "url": format!("http://h/v1/claims/{id}/"), "resource": "r", "status": "active",
             "user_data": {"host": id} }))
         };
-        let mut show = Show::new("r", false);
+        let mut show = Show::new("r", false, true);
         show.is_terminal = false;
         let mut progress = Progress { claim: Some("mine".into()), ..Progress::default() };
         progress.holder = claim("other").ok();
