@@ -233,6 +233,8 @@ fn start_node(id: u64, peers: BTreeMap<u64, String>, join: Option<String>) {
                     world.refused.insert(id, why);
                     world.nodes.remove(&id)
                 });
+                // Its connections and tasks end with the process.
+                runtime::spawn_on(0, async move { runtime::kill(id) });
             }
             Err(error) => {
                 world::with(|world| world.refused.insert(id, error.to_string()));

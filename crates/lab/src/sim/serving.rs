@@ -29,7 +29,9 @@ pub(super) fn watch(nodes: &[u64]) {
                     return count(served().unwrap_or(0) - healed_us);
                 }
                 let started_us = world::with(|world| world.starts.get(&node).map_or(0, |start| start.1));
-                if now_us() > healed_us.max(started_us) + SERVE_US {
+                // One that has stopped is no live member, and starts again.
+                let is_live = !world::with(|world| world.refused.contains_key(&node));
+                if is_live && now_us() > healed_us.max(started_us) + SERVE_US {
                     return world::violate(format!(
                         "a node does not serve: node {node}, {SERVE_US} us after everything was healed"
                     ));
