@@ -80,7 +80,7 @@ impl Record {
             over => Known::Over(over.into()),
         };
         self.path = claim["url"].as_str().unwrap().split_once("leasehold.localhost").unwrap().1.into();
-        self.ttl = claim["ttl"].as_f64().unwrap_or(self.ttl);
+        self.ttl = claim["initial_ttl"].as_f64().unwrap_or(self.ttl);
         self.token = claim["token"].as_u64().unwrap_or(0);
     }
 }
@@ -272,7 +272,8 @@ fn check_record(record: &mut Record, found: Option<&Value>) {
     assert!(possible.contains(&status), "{record:?} but {claim}");
     assert_eq!(claim["resource"], record.resource);
     assert!(record.token == 0 || claim["token"] == record.token, "{record:?} but {claim}");
-    if let Some(ttl) = claim["ttl"].as_f64() {
+    if claim["ttl"].is_number() {
+        let ttl = claim["initial_ttl"].as_f64().unwrap();
         let renewed = matches!(record.maybe, Maybe::Ttl(new) if new == ttl);
         assert!(ttl == record.ttl || renewed, "{record:?} but {claim}");
         record.brief &= !renewed;

@@ -118,12 +118,31 @@ impl Publisher {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let turns = events.iter().filter(|event| match event.kind {
-            EventKind::Activated { .. } | EventKind::Ended { .. } | EventKind::Revoking => true,
-            EventKind::Queued | EventKind::Renewed => false,
-        });
-        for event in turns {
-            self.wake(event.claim);
+        for event in events {
+            match event.kind {
+                EventKind::Activated { .. } => self.wake_turns(event.claim),
+                EventKind::Ended { .. } | EventKind::Revoking => self.wake(event.claim),
+                EventKind::Queued | EventKind::Renewed => {}
+            }
+        }
+    }
+
+    /// Wakes those who wait for a claim's turn. Those who wait for the end of any of many have nothing to hear.
+    fn wake_turns(&self, claim: ClaimId) {
+        let woken: Waiting = {
+            let mut waiters = self.waiters.lock();
+            let Some(list) = waiters.get_mut(&claim) else { return };
+            let woken = list.extract_if(.., |(_, waiter)| matches!(waiter, Wake::One(_))).collect();
+            if list.is_empty() {
+                waiters.remove(&claim);
+            }
+            woken
+        };
+        for (_, waiter) in woken {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            if let Wake::One(waiter) = waiter {
+                waiter.send(()).ok();
+            }
         }
     }
 

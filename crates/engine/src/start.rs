@@ -67,7 +67,7 @@ impl Engine {
             None => (Secret::nobody_knows(), None, ALONE_HEARTBEAT),
         };
         let door = Arc::new(Door::new(node, secret, tls, shared.versions.clone()));
-        let peers = Arc::new(Peers::new(door.clone()));
+        let peers = Arc::new(Peers::new(door.clone(), heartbeat));
         let thread = EngineThread::start()?;
         let network = PeerNetwork(peers.clone());
         let timing = Timing::new(heartbeat);

@@ -275,12 +275,18 @@ impl Table {
             let before = claim.counted_bytes(name_len);
             self.last_version += 1;
             let version = self.last_version;
-            let revoking = Revoking { reason: reason.cloned() };
-            let claim = self.claims.update(seq, |claim| {
-                claim.set_revoking(revoking);
+            self.claims.update(seq, |claim| {
+                claim.set_revoking(Revoking { reason: reason.cloned() });
                 claim.version = Packed::new(version);
             });
-            let after = claim.counted_bytes(name_len);
+            let claim = self.claims.at(seq);
+            let mut after = claim.counted_bytes(name_len);
+            let (resource, owner) = (self.resources.name(claim.resource), &*claim.owner);
+            // A revocation is never refused for want of room: its reason is left out.
+            if self.check_bytes(resource, owner, after.saturating_sub(before)).is_err() {
+                after = before;
+                self.claims.update(seq, |claim| claim.set_revoking(Revoking { reason: None }));
+            }
             self.recount_live(seq, before, after);
             self.report(seq, EventKind::Revoking, events);
         }

@@ -281,6 +281,11 @@ impl Model {
             return Ok(self.show("finished", seq));
         }
         if self.at(seq).revoking.is_none() {
+            let before = self.at(seq).clone();
+            let after = Row { reason: reason.cloned(), ..before.clone() };
+            let more = bytes(&after).saturating_sub(bytes(&before));
+            // Without room the revocation goes on without its reason.
+            let reason = reason.filter(|_| self.fits(more, &before.resource, &before.owner).is_ok());
             let version = self.next_version();
             let claim = self.at(seq);
             claim.revoking = Some(Revoking { reason: reason.cloned() });

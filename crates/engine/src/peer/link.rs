@@ -64,11 +64,11 @@ impl Link {
         &self.pace
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer: as long as `time` for a connection, if there is none, and then for the answer. A new
+    /// connection takes several ways there and back; the answer must not be blamed for them.
     pub(super) async fn ask(&self, ask: &Ask, time: Duration) -> Result<Answer, PeerError> {
-        let until = Instant::now() + time;
-        let line = self.in_time(until, self.line()).await?;
-        self.ask_on(&line, ask, until).await
+        let line = self.in_time(Instant::now() + time, self.line()).await?;
+        self.ask_on(&line, ask, Instant::now() + time).await
     }
 
     /// Asks over a connection of its own, where nothing can stand in the way.

@@ -52,8 +52,10 @@ pub(super) use self::serve::PeerServer;
 
 /// How long an answer may take. Whoever asks tries again, or elsewhere.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// The same where a client waits, and a leader answers at once: a connection from before a cut may never bring the answer.
+/// The same where a client waits, and a leader answers at once: a connection from before a cut may never bring the answer. In a
+/// cluster with long ways it is [`BEATS`] heartbeats, if these are longer.
 const CLIENT_WAITS_MAX: Duration = Duration::from_secs(1);
+const BEATS: u32 = 4;
 /// A peer that asked so lately has clients who wait for what this leader commits.
 const LATELY: Duration = Duration::from_secs(1);
 /// How long a change of the members may take: the new one may have to copy the whole table first.
@@ -166,11 +168,14 @@ pub(super) struct Peers {
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
     /// When a peer last asked this node for something on behalf of a client.
     asked: Mutex<Option<Instant>>,
+    /// How long a question on behalf of a client may take.
+    client_waits: Duration,
 }
 
 impl Peers {
-    pub(super) fn new(door: Arc<Door>) -> Self {
-        Self { door, links: Mutex::default(), asked: Mutex::default() }
+    pub(super) fn new(door: Arc<Door>, heartbeat: Duration) -> Self {
+        let client_waits = CLIENT_WAITS_MAX.max(BEATS * heartbeat);
+        Self { door, links: Mutex::default(), asked: Mutex::default(), client_waits }
     }
 
     /// A peer asked for something on behalf of a client.
@@ -214,7 +219,7 @@ impl Peers {
         let link = self.links.lock().get(&id).cloned();
         let time = match ask {
             Ask::Change(_) | Ask::Join { .. } => CHANGE_MAX,
-            Ask::Forward(_) | Ask::Barrier => CLIENT_WAITS_MAX,
+            Ask::Forward(_) | Ask::Barrier => self.client_waits,
             _ => ANSWER_MAX,
         };
         link.ok_or(PeerError::NoMember(id))?.ask(ask, time).await

@@ -121,6 +121,12 @@ impl Cluster {
         }
     }
 
+    /// Whether the log of a member has failed: its process ends in a moment, and has to be started again.
+    fn is_stopping(&self) -> bool {
+        let mut running = self.members.iter().filter_map(|id| world::node(*id));
+        running.any(|node| node.engine.ready() == Err(EngineError::Stopping))
+    }
+
     /// Whether every member is up and takes exactly the members for voters.
     fn is_whole(&self) -> bool {
         let all = |id: &u64| {
@@ -398,7 +404,7 @@ impl Cluster {
         self.restart_all();
         serving::watch(&self.serving());
         let end_us = runtime::now_us() + MEND_US;
-        while !self.is_mended() {
+        while !self.is_mended() || self.is_stopping() {
             if runtime::now_us() > end_us {
                 return Err(self.describe());
             }

@@ -25,6 +25,8 @@ use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::request::Request;
 use crate::message::{Response, json};
 
+/// A request that waits counts as one for so many claims at least: an open request takes room too.
+const REQUEST_COUNTS_MIN: usize = 32;
 /// Claims looked up while the table can't be written.
 const CLAIMS_PER_LOOK: usize = 1_000;
 
@@ -61,7 +63,7 @@ pub async fn endings(
 
 /// Room for a request that waits for the ends of so many claims.
 fn place(app: &App, owner: &Arc<str>, claims: usize) -> Result<Place, Response> {
-    app.watched.take_many(owner, claims).map_err(|full| {
+    app.watched.take_many(owner, claims.max(REQUEST_COUNTS_MIN)).map_err(|full| {
         let whose = if full == Full::Client { " of this client" } else { "" };
         let detail = format!(
             "open requests{whose} wait for the ends of too many claims already: come back later, or ask without waiting"

@@ -37,14 +37,18 @@ pub(super) async fn claim(
     let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
         Outcome::Queued(view) => {
-            let view = turn(app, waiter, *view, wait, caller).await.map_err(unknown)?;
+            let view = opened(app, *view, wait).await.map_err(unknown)?;
+            let view = match view.claim.status {
+                Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
+                _ => view,
+            };
             Outcome::Queued(Box::new(told(app, view).await.map_err(unknown)?))
         }
         // A retried request waits for the claim of the first one.
         Outcome::Existing(view) if view.claim.status == Status::Waiting => {
             let waiter = app.engine.publisher().wait_for(view.claim.id);
             // Which claim that is was not known before: its turn may have come in between.
-            let view = app.engine.claim_settled(view.claim.id).await.map_err(unknown)?.unwrap_or(*view);
+            let view = opened(app, *view, wait).await.map_err(unknown)?;
             let view = match view.claim.status {
                 Status::Waiting => turn(app, waiter, view, wait, caller).await.map_err(unknown)?,
                 _ => view,
@@ -66,13 +70,19 @@ pub(super) async fn activate(
     caller: &Caller,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
-    match app.engine.submit(opening(app, id, patch, wait)).await? {
+    let opening = opening(app, id, patch, wait);
+    let is_await = matches!(opening, Command::Await { .. });
+    match app.engine.submit(opening).await? {
         Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
             view if view.claim.status == Status::Waiting => {
                 Ok(Outcome::Rejected(Rejection::Waiting(Box::new(view))))
             }
             _ => app.engine.submit(command(id, patch, None)).await,
         },
+        // It is its turn already: what else the request asks for is done now.
+        Outcome::Active(_) if is_await && !matches!(patch, Patch::Activate) => {
+            app.engine.submit(command(id, patch, None)).await
+        }
         outcome => Ok(outcome),
     }
 }
@@ -80,10 +90,27 @@ pub(super) async fn activate(
 /// The command of a request that stands open. The table knows until when, so that this time is no pause of its client.
 fn opening(app: &App, id: ClaimId, patch: &Patch, wait: Duration) -> Command {
     match patch {
-        Patch::Activate if app.engine.table_version() >= 2 => {
-            Command::Await { id, wait_us: u64::try_from(wait.as_micros()).unwrap_or(u64::MAX) }
+        Patch::Activate | Patch::ActivateWithTtl(_) if app.engine.table_version() >= 2 => {
+            await_command(id, wait)
         }
         patch => command(id, patch, None),
+    }
+}
+
+fn await_command(id: ClaimId, wait: Duration) -> Command {
+    Command::Await { id, wait_us: u64::try_from(wait.as_micros()).unwrap_or(u64::MAX) }
+}
+
+/// Tells the table that a request stands open for a claim that waits, which may have got its turn since.
+async fn opened(app: &App, view: View, wait: Duration) -> Result<View, EngineError> {
+    if app.engine.table_version() < 2 {
+        return Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view));
+    }
+    match app.engine.submit(await_command(view.claim.id, wait)).await? {
+        Outcome::Active(view) | Outcome::Rejected(Rejection::Waiting(view) | Rejection::Final(view)) => {
+            Ok(*view)
+        }
+        _ => Ok(view),
     }
 }
 

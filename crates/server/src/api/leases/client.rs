@@ -90,9 +90,15 @@ impl<'a> Client<'a> {
         self.other_owner.is_some()
     }
 
+    /// Whether a lease with this owner was made by this very client. Other hosts of its user may have made one that has only the
+    /// user for an owner: with release 0.1.0, or as a claim.
+    pub(super) fn is_owner_now(&self, owner: &str) -> bool {
+        *self.owner == *owner
+    }
+
     /// Whether a lease with this owner is this client's, to renew and to give up.
     pub(super) fn is_owner(&self, owner: &str) -> bool {
-        *self.owner == *owner || self.other_owner.as_deref() == Some(owner)
+        self.is_owner_now(owner) || self.other_owner.as_deref() == Some(owner)
     }
 
     /// Whether a lease with this owner has this client's id. A caller without credentials has no user that could

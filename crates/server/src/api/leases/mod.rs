@@ -328,7 +328,7 @@ impl Asked<'_> {
 
     async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
         let (status, view, line) = match rejection {
-            Rejection::Busy(view) if self.client.is_owner(&view.claim.owner) => (
+            Rejection::Busy(view) if self.client.is_owner_now(&view.claim.owner) => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 Some(*view),
                 "you hold this lease already: renew it with PUT".into(),
