@@ -14,7 +14,7 @@ mod common;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Server, eventually};
+use common::{Reply, Server, claim_body, eventually};
 use serde_json::Value;
 
 const ACTIVE: &str = r#"{"status": "active"}"#;
@@ -29,6 +29,11 @@ fn server() -> Server {
     let server = Server::start();
     eventually("table version 2", || server.get("/v1/cluster").json()["table_version"] == 2);
     server
+}
+
+fn path_of(claim: &Value) -> String {
+    let url = claim["url"].as_str().unwrap();
+    url[url.find("/v1/").unwrap()..].into()
 }
 
 fn left(claim: &Value) -> f64 {
@@ -83,6 +88,28 @@ fn an_open_request_is_told_of_the_promotion_and_its_ttl_runs_from_then() {
     let reply = open.reply();
     assert_eq!((reply.status, &reply.json()["status"]), (200, &"active".into()));
     assert_eq!(reply.json()["ttl"], 100.0, "{reply:?}");
+}
+
+#[test]
+fn time_for_which_a_post_or_a_put_stood_open_is_no_pause() {
+    let server = server();
+    let by_post = |body: &str| server.post("/v1/claims/?wait=2", body);
+    let by_put = |body: &str| {
+        let made = server.post("/v1/claims/", body);
+        let path = format!("{}?wait=2", path_of(&made.json()));
+        assert_eq!(server.put(&path, r#"{"ttl": 1, "status": "active"}"#).status, 409);
+        made
+    };
+    for (resource, open) in [("post", &by_post as &dyn Fn(&str) -> Reply), ("put", &by_put)] {
+        let holder = server.claim(resource, 900.0);
+        let made = open(&claim_body(resource, 1.0));
+        assert_eq!(made.status, 202, "{made:?}");
+        let path = path_of(&made.json());
+        assert_eq!(server.patch(&path, ACTIVE).status, 409);
+        assert_eq!(server.patch(&holder, RELEASED).status, 204);
+        let promoted = server.detail(&path);
+        assert!(left(&promoted) < 3.0, "{resource}: twice the two seconds would be four: {promoted}");
+    }
 }
 
 #[test]
