@@ -165,8 +165,10 @@ sub rest {
     return join "\n", @lines, $self->{text} eq q{} ? () : $self->{text};
 }
 
+# One that has ended hears nothing: its end tells why.
 sub say {
     my ( $self, $line ) = @_;
+    local $SIG{PIPE} = 'IGNORE';
     return syswrite $self->{to}, "$line\n";
 }
 
