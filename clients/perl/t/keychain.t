@@ -9,7 +9,7 @@ use Test::More;
 use Time::HiRes qw(sleep);
 
 use Leasehold;
-use TestServer qw(eventually program);
+use TestServer qw(eventually program stop_process);
 
 my $server = TestServer->start;
 
@@ -44,7 +44,7 @@ subtest 'killed, and the server has ended the claim meanwhile: lost' => sub {
     my $manager = Leasehold::LockManager->new( url => $server->url, ttl => 600, on_lost => sub { push @told, $_[1] } );
     my $claim   = $manager->claim( resource => 'revoked', lead => 90 );
     my $pid     = $manager->keychain_pid;
-    kill STOP => $pid;
+    stop_process($pid);
     $server->revoke( $claim->id );
     kill KILL => $pid;
     ok eventually( sub { $claim->is_lost } );
@@ -139,7 +139,7 @@ subtest 'stopped: what it does not answer is unknown, never "held"' => sub {
     my $manager = Leasehold::LockManager->new( url => $server->url, on_lost => sub { } );
     my $claim   = $manager->claim('stuck');
     my $pid     = $manager->keychain_pid;
-    kill STOP => $pid;
+    stop_process($pid);
     is eval { $claim->validate; 1 }, undef;
     isa_ok $@, 'Leasehold::Error::Unknown';
     kill CONT => $pid;

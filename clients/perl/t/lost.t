@@ -137,8 +137,8 @@ subtest 'a loss that comes with the end of another call is not forgotten' => sub
     # The same moment for both: the claim is lost when the other request is given up.
     for my $round ( 1 .. 4 ) {
         my $claim = $manager->claim("moment-$round");
-        my $left  = $claim->validate;
         $own->stop;
+        my $left = $claim->validate;
         my $before = $told;
         eval { my $other = $manager->claim( resource => "other-$round", timeout => $left - 0.02 + 0.01 * $round ) };
         my $end = time + PATIENCE;

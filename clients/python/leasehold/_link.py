@@ -15,6 +15,7 @@ import itertools
 import logging
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -217,6 +218,8 @@ class Link:
     # On the link's own thread.
 
     def _run(self) -> None:
+        # Python ignores SIGPIPE, but a program may want to end by it: when its own reader is gone, not a keychain.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
         try:
             while self._step():
                 pass

@@ -151,3 +151,41 @@ def test_a_keychain_that_is_told_to_end_loses_its_claims(server, caplog):
         eventually(lambda: server.statuses("r") == ["aborted"])
         with locks.claim("s"):
             pass
+
+
+def keychain(path: pathlib.Path, script: str) -> str:
+    """A process that speaks as a keychain does, and then does what one does only by an accident."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+ANSWER = """echo '{"id": 1, "ok": true}'"""
+
+
+def test_the_beginning_of_a_line_of_a_keychain_that_was_killed_is_its_end(tmp_path, monkeypatch):
+    cut = """printf '{"id": 2, "ok": tr'; kill -KILL $$"""
+    command = keychain(tmp_path / "cut", f'mkdir "$0.once" || exit 1; read line; {ANSWER}; read line; {cut}')
+    monkeypatch.setenv("LEASEHOLD_BIN", command)
+    locks = LockManager("http://127.0.0.1:1")
+    with pytest.raises(KeychainGone):
+        locks.claim("r")
+
+
+def test_a_program_that_ends_by_sigpipe_does_not_end_because_its_keychain_does_not_read(program, tmp_path):
+    wait = "while kill -0 $PPID; do sleep 0.1; done"
+    deaf = keychain(tmp_path / "deaf", f"read line; exec <&-; {ANSWER}; {wait}")
+    script = """
+        import os, signal
+        from leasehold import LockManager
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        locks = LockManager("http://127.0.0.1:1")
+        try:
+            locks._link.ask("list", timeout=2)
+        except Exception:
+            print("no answer", flush=True)
+        os._exit(0)
+    """
+    other = program(script, LEASEHOLD_BIN=deaf)
+    other.says("no answer")
+    assert other.ends() == 0

@@ -150,14 +150,17 @@ sub _select {
     return select $readable, undef, undef, $seconds < $WAIT_MAX ? $seconds : $WAIT_MAX;
 }
 
-# Each step that changes the buffer is one operation: a signal handler that asks something itself finds it whole.
+# No signal handler runs in the middle of this: one that asks something itself would read on in the same buffer, and JSON::PP
+# and $1 have one state for all that use them. What it throws would lose the line that is being taken in.
 sub _read {
     my ($self) = @_;
+    my $mask = Leasehold::Process::Mask->block;
     until ( $self->{is_gone} ) {
         my $got = sysread $self->{from}, $self->{buffer}, 65_536, length $self->{buffer};
         next if !defined $got && $! == EINTR;
         last if !defined $got && ( $! == EAGAIN || $! == EWOULDBLOCK );
         if ( !$got ) {
+            # The beginning of a line that it did not finish says nothing.
             $self->_leave;
             $self->{on_event}->( { event => 'gone' } );
             last;
@@ -166,7 +169,7 @@ sub _read {
             $self->_take("$1");
         }
     }
-    return;
+    return $mask->restore;
 }
 
 sub _take {
@@ -184,20 +187,29 @@ sub _take {
 # No signal handler may send a line of its own in the middle of this one.
 sub _send {
     my ( $self, $line ) = @_;
+    my $mask = Leasehold::Process::Mask->block;
     $self->_throw_gone if $self->{is_gone};
     my $text = eval { $JSON->encode($line) };
     Leasehold::Error::Invalid->throw( message => "'data' can't be written as JSON: $@" ) if !defined $text;
     $text .= "\n";
-    my $end = now() + $ANSWER_LIMIT;
-    local $SIG{PIPE} = 'IGNORE';
-    my $mask  = Leasehold::Process::Mask->block;
-    my $error = $self->_write( \$text, $end );
+    my $error = $self->_write_without_signal( \$text, now() + $ANSWER_LIMIT );
+    if ( defined $error ) {
+        # What is left of a line would spoil the next one.
+        $self->_leave;
+        $self->{on_event}->( { event => 'gone' } );
+    }
     $mask->restore;
-    return 1 if !defined $error;
-    # What is left of a line would spoil the next one.
-    $self->_leave;
-    $self->{on_event}->( { event => 'gone' } );
-    return $self->_throw_gone($error);
+    return defined $error ? $self->_throw_gone($error) : 1;
+}
+
+# A signal that is blocked is kept though it is ignored, and would end the program when it is neither any more. To ignore it
+# again throws away what was kept.
+sub _write_without_signal {
+    my ( $self, $text, $end ) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    my $error = $self->_write( $text, $end );
+    $SIG{PIPE} = 'IGNORE';
+    return $error;
 }
 
 sub _write {

@@ -184,18 +184,23 @@ sub block {
     my $all  = POSIX::SigSet->new;
     $all->fillset;
     POSIX::sigprocmask( POSIX::SIG_SETMASK(), $all );
-    return $self;
+    # The handler of a signal that came before runs at perl's next branch: this one, and none of the caller's.
+    return $self if $self->{before};
+    return;
 }
 
 sub restore {
     my ($self) = @_;
     my $before = delete $self->{before} or return;
-    return POSIX::sigprocmask( POSIX::SIG_SETMASK(), $before );
+    POSIX::sigprocmask( POSIX::SIG_SETMASK(), $before );
+    # The handlers of what came meanwhile run at this branch. In the destructor, what they throw would be lost.
+    return 1 if $before;
+    return;
 }
 
 sub DESTROY {
     my ($self) = @_;
-    $self->restore;
+    POSIX::sigprocmask( POSIX::SIG_SETMASK(), $self->{before} ) if $self->{before};
     return;
 }
 

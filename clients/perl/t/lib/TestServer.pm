@@ -15,7 +15,7 @@ use JSON::PP   ();
 use POSIX      ();
 use Time::HiRes qw(sleep time);
 
-our @EXPORT_OK = qw(eventually program PATIENCE);
+our @EXPORT_OK = qw(eventually program stop_process PATIENCE);
 
 use constant PATIENCE => 90;
 
@@ -84,7 +84,7 @@ sub give {
     return $self->request( PATCH => "/v1/claims/$id/", { status => 'released' } );
 }
 
-sub stop     { my ($self) = @_; return kill STOP => $self->{pid} }
+sub stop     { my ($self) = @_; return stop_process( $self->{pid} ) }
 sub continue { my ($self) = @_; return kill CONT => $self->{pid} }
 
 sub kill_it {
@@ -109,6 +109,24 @@ sub eventually {
         sleep 0.02;
     }
     return 1;
+}
+
+# Stops a process and waits until it is: on a busy machine its threads go on for a while, and answer.
+sub stop_process {
+    my ($pid) = @_;
+    kill STOP => $pid or die "kill $pid: $!";
+    return eventually( sub { return _is_stopped($pid) }, "process $pid does not stop" );
+}
+
+sub _is_stopped {
+    my ($pid) = @_;
+    my @states;
+    for my $path ( glob "/proc/$pid/task/*/stat" ) {
+        open my $file, '<', $path or next;
+        my $text = <$file>;
+        push @states, defined $text && $text =~ m/.*\) (\w)/ ? $1 : q{?};
+    }
+    return @states && !grep { $_ ne 'T' } @states;
 }
 
 # Starts a Perl program that finds the library, with pipes to and from it.
@@ -165,8 +183,10 @@ sub rest {
     return join "\n", @lines, $self->{text} eq q{} ? () : $self->{text};
 }
 
+# One that has ended hears nothing: its end tells why.
 sub say {
     my ( $self, $line ) = @_;
+    local $SIG{PIPE} = 'IGNORE';
     return syswrite $self->{to}, "$line\n";
 }
 
