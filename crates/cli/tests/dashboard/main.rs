@@ -90,6 +90,16 @@ fn a_hand_over_and_a_revocation_are_seen_without_a_reload() {
         "why, in the history",
         "document.getElementById('history').innerText.includes('revoked: beta hangs ☹')",
     );
+    // Or when the holder is gone: it is told, and holds on for now.
+    browser.click("#holder button.revoke");
+    browser.eventually("the question again", "document.getElementById('revoke').open");
+    browser.click("#revoke-when input[value=gone]");
+    browser.click("#reason");
+    browser.write("an upgrade");
+    browser.click("#revoke-do");
+    browser.eventually("it is told", &format!("{HOLDER}.includes('told to let go')"));
+    let told = server.detail(&third);
+    assert_eq!((&told["revoking"], &told["reason"]), (&true.into(), &"an upgrade".into()));
     browser.eventually("the charts", "document.querySelectorAll('.chart svg polyline').length === 3");
     assert_eq!(server.status(&second), "revoked");
     assert_eq!(server.status(&third), "active");

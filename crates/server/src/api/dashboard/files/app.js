@@ -264,6 +264,7 @@ function drawHolder(holder, passed) {
   put("Held by", holder.owner);
   put("Since", `${time(holder.since)} (${duration(holder.held + passed)})`);
   put("Remaining", holder.remaining === null ? "until it is released" : duration(Math.max(0, holder.remaining - passed)));
+  put("Revoking", holder.revoking && "told to let go; it can't renew");
   put("Token", String(holder.token));
   put("Ttl", holder.ttl === null ? "none" : `${duration(holder.ttl)}, renewed ${count(holder.renewals)} times`);
   put("Data", show(holder.data));
@@ -325,6 +326,9 @@ function openRevoke(claim) {
   state.revoking = claim;
   $("revoke-what").textContent = `${claim.owner} ${claim.token === null ? "waits for" : "holds"} ${state.selected}.`;
   $("reason").value = "";
+  // One that waits has nothing to let go of.
+  $("revoke-when").hidden = claim.token === null;
+  $("revoke-when").querySelector("[value=now]").checked = true;
   $("revoke-error").textContent = "";
   $("revoke").showModal();
   $("reason").focus();
@@ -336,13 +340,14 @@ async function revoke() {
     $("revoke-error").textContent = "Say why: whoever asks later will want to know.";
     return $("reason").focus();
   }
+  const gone = !$("revoke-when").hidden && $("revoke-when").querySelector("[value=gone]").checked;
   try {
     // A header has bytes, not letters: these are UTF-8.
     const bytes = String.fromCharCode(...new TextEncoder().encode(reason));
     await ask(`/v1/claims/${state.revoking.id}/`, {
       method: "PATCH",
       headers: { "Content-Type": "application/json", "Leasehold-Reason": bytes },
-      body: JSON.stringify({ status: "revoked" }),
+      body: JSON.stringify(gone ? { status: "revoked", when: "gone" } : { status: "revoked" }),
     });
     $("revoke").close();
     await refreshDetail();
