@@ -309,7 +309,7 @@ class _Callbacks:
             try:
                 if hold.on_lost is not None and claim is not None:
                     hold.on_lost(claim, hold.reason or "ended")
-            except Exception:
+            except BaseException:  # sys.exit() too: the next callbacks, and the signal, must follow
                 log.exception("the callback for the lost claim on %r failed", hold.resource)
             if hold.terminates:
                 log.error("the claim on %r is lost: this process is terminated", hold.resource)

@@ -439,3 +439,34 @@ fn not_acquired_unreachable_refused_and_unknown_are_different_errors() {
         proxy.heal();
     }
 }
+
+#[test]
+fn a_ttl_that_changes_while_a_renewal_is_on_its_way_counts_once_the_server_has_it() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let asked = Arc::new(AtomicBool::new(false));
+    let on_its_way = asked.clone();
+    proxy.rule(move |kind| {
+        if kind.starts_with("renew") && !on_its_way.swap(true, Ordering::SeqCst) {
+            wait.recv().ok();
+        }
+        Fault::None
+    });
+    runtime().block_on(async {
+        let manager =
+            LockManager::new(Options { ttl: Duration::from_secs(12), ..Options::url(&proxy.url()) }).unwrap();
+        let claims = [manager.claim("a").await.unwrap(), manager.claim("b").await.unwrap()];
+        eventually("a renewal is on its way", || asked.load(Ordering::SeqCst));
+        let ttl = Duration::from_secs(600);
+        let (first, second, ()) =
+            tokio::join!(claims[0].refresh(Some(ttl)), claims[1].refresh(Some(ttl)), async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                go.send(()).unwrap();
+            });
+        first.and(second).unwrap();
+        for resource in ["a", "b"] {
+            assert_eq!(server.list(&format!("resource={resource}"))[0]["initial_ttl"], 600.0, "{resource}");
+        }
+    });
+}

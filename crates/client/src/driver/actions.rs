@@ -26,6 +26,8 @@ const REGISTER_WITHIN: Duration = Duration::from_secs(5);
 /// that says nothing at all sooner.)
 const PIECE_MIN: Duration = Duration::from_secs(2);
 const PIECE_MAX: Duration = Duration::from_secs(10);
+/// What `Retry-After` may ask for at the most: a maintenance page of ten seconds may ask for an hour.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// How long a node may be silent beyond the time that it was asked to wait.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// What each claim of a manager adds to the time that endings may take: thousands that end at once wait for each other.
@@ -110,7 +112,10 @@ impl Driver {
                 entry.attempts += 1;
                 if let Some(after) = entry.retry_after.take() {
                     // A server that asks for more than is left of the claim's time is asked once more before the end.
-                    pause = (after + pause).min(pause.max(entry.time_left(request) / 2));
+                    pause = (after.min(RETRY_AFTER_MAX) + pause).min(pause.max(entry.time_left(request) / 2));
+                    if request == Request::Activate {
+                        pause = pause.min((entry.ttl / 3).max(PIECE_MIN));
+                    }
                 }
                 Some(now + pause)
             }

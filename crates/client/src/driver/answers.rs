@@ -189,7 +189,7 @@ impl Driver {
     fn renewed_one(&mut self, key: u64, reply: &Reply) -> u16 {
         if reply.status == 200 {
             let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
-            let asked = self.claims.get(&key).map(|entry| entry.ttl).unwrap_or_default();
+            let asked = self.claims.get(&key).map(|entry| entry.sent_ttl).unwrap_or_default();
             self.holds_from(key, reply.sent, granted_ttl(asked, info.as_ref()));
         }
         let over = wire::status_in(&reply.body).filter(|_| reply.status == 400);
@@ -208,8 +208,12 @@ impl Driver {
     pub(super) fn holds_from(&mut self, key: u64, sent: BootInstant, ttl: Duration) {
         self.set_deadline(key, sent, ttl);
         let Some(entry) = self.claims.get_mut(&key) else { return };
-        for reply in entry.on_refresh.drain(..) {
-            reply.send(Ok(())).ok();
+        if entry.ttl == entry.sent_ttl {
+            for reply in entry.on_refresh.drain(..) {
+                reply.send(Ok(())).ok();
+            }
+        } else {
+            self.changed.push(key);
         }
         if entry.unconfirmed && !entry.shared.until().is_past() {
             self.acquired(key);

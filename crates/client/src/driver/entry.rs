@@ -170,6 +170,8 @@ pub(super) struct Entry {
     pub(super) state: State,
     pub(super) shared: std::sync::Arc<Shared>,
     pub(super) ttl: Duration,
+    /// The ttl in the last renewal that was sent: what its answer is about.
+    pub(super) sent_ttl: Duration,
     pub(super) wait: Wait,
     pub(super) data: Option<Box<RawValue>>,
     pub(super) max_hold: Option<Duration>,

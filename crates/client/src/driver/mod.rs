@@ -83,6 +83,8 @@ pub(crate) struct Driver {
     news: mpsc::UnboundedSender<News>,
     /// Claims whose renewal is to be sent when this round is over.
     renewals: Vec<u64>,
+    /// Claims that were renewed with a ttl that is not theirs any more.
+    changed: Vec<u64>,
     /// The server knows `POST /v1/renewals`.
     knows_renewals: bool,
     /// Ends that the server tells of.
@@ -106,6 +108,7 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
         timers: BTreeSet::new(),
         news,
         renewals: Vec::new(),
+        changed: Vec::new(),
         knows_renewals: true,
         told: told::Told::default(),
         long_polls: 0,
@@ -115,6 +118,19 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
     };
     tokio::spawn(driver.run(alarm, receiver, heard));
     Ok(commands)
+}
+
+/// A driver that panics renews nothing any more: whoever holds a claim hears of that, and does not wait for ever.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for entry in self.claims.values().filter(|entry| entry.state.is_holding() && !entry.is_lost) {
+                entry.set_phase(Phase::Lost(Lost::Ended(
+                    "this client has failed: nobody renews the claim".into(),
+                )));
+            }
+        }
+    }
 }
 
 impl Driver {
@@ -141,6 +157,7 @@ impl Driver {
                 self.hear(news);
             }
             self.fire_due();
+            self.renew_changed();
             self.send_renewals();
             self.ask_for_ends();
             if self.claims.is_empty() && self.cleaning == 0 {
@@ -193,10 +210,12 @@ impl Driver {
         }
         self.by_resource.insert(name, key);
         let now = BootInstant::now();
+        let ttl = request.ttl.unwrap_or(self.options.ttl);
         let entry = Entry {
             state: State::New,
             shared,
-            ttl: request.ttl.unwrap_or(self.options.ttl),
+            ttl,
+            sent_ttl: ttl,
             wait: request.wait,
             data: request.data,
             max_hold: request.max_hold,

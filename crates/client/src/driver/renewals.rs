@@ -77,20 +77,34 @@ impl Driver {
         }
     }
 
+    /// Renews again those whose ttl was changed while a renewal with the old one was on its way.
+    pub(super) fn renew_changed(&mut self) {
+        for key in std::mem::take(&mut self.changed) {
+            let is_due = |entry: &super::Entry| entry.state == State::Active && entry.ttl != entry.sent_ttl;
+            if self.claims.get(&key).is_some_and(is_due) {
+                self.fire(key, TimerId::Machine(Timer::Renew));
+            }
+        }
+    }
+
     /// An attempt may take a part of the period, so that another address gets its chance before the ttl is over.
     fn attempt(&self, ttl: Duration) -> Duration {
         self.options.retries.renew.attempt.min((ttl / 6).max(Duration::from_millis(50)))
     }
 
     fn renew_alone(&mut self, key: u64) {
-        let Some(entry) = self.claims.get(&key) else { return };
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.sent_ttl = entry.ttl;
         let body = json!({ "ttl": entry.ttl.as_secs_f64() }).to_string();
-        let call = Call::new(Method::PATCH, claim_path(entry), body);
-        let within = self.attempt(entry.ttl);
+        let (call, ttl) = (Call::new(Method::PATCH, claim_path(entry), body), entry.ttl);
+        let within = self.attempt(ttl);
         self.spawn(key, call, within, true);
     }
 
     fn renew_together(&mut self, ttl: Duration, keys: &[u64]) {
+        for key in keys {
+            self.claims.entry(*key).and_modify(|entry| entry.sent_ttl = ttl);
+        }
         let entries: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.claims.get(key)?))).collect();
         let ids: Vec<&str> = entries.iter().filter_map(|(_, entry)| entry.id.as_deref()).collect();
         let body = json!({ "ids": ids, "ttl": ttl.as_secs_f64() }).to_string();
@@ -151,7 +165,7 @@ impl Driver {
         entry.retry_after = reply.retry_after;
         let status = match answer {
             Some(answer) if answer.renewed => {
-                let ttl = entry.ttl;
+                let ttl = entry.sent_ttl;
                 self.holds_from(key, reply.sent, ttl);
                 200
             }

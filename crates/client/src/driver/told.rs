@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::{Driver, News};
 use crate::call::{Call, Failure, Reply};
+use crate::clock::BootInstant;
 use crate::error::Lost;
 use crate::machine::{Event, State, Timer};
 use crate::wire::{Ending, Endings};
@@ -163,6 +164,11 @@ impl Driver {
             claims.iter().filter_map(|key| Some((self.claims.get(key)?.id.clone()?, *key))).collect();
         self.told.fresh.extend(claims);
         let Some(endings) = endings else { return self.pause_telling() };
+        // A node that stops, or a proxy that does not wait, says so at once: don't ask in a loop.
+        let is_early = result.as_ref().is_ok_and(|reply| BootInstant::now().since(reply.sent) < WAIT / 2);
+        if endings.claims.is_empty() && is_early {
+            return self.pause_telling();
+        }
         self.told.failures = 0;
         for ending in endings.claims {
             if let Some(key) = by_id.get(&ending.id) {

@@ -75,7 +75,8 @@ async fn ended(resource: &str, claim: Claim, code: u8) -> u8 {
     let resource = output::plain(resource);
     match claim.release().await {
         Ok(()) => code,
-        Err(error @ (Error::Ended(_) | Error::Lost(_))) => {
+        // A server that does not know the claim can't have kept it for us.
+        Err(error @ (Error::Ended(_) | Error::Lost(_) | Error::Refused { status: 404, .. })) => {
             say(&format!("'{resource}' was lost before the command ended (it exited with {code}): {error}"));
             LOST
         }
