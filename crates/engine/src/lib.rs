@@ -319,7 +319,7 @@ impl Engine {
             tracing::warn!("no other node was heard just now: leadership is not handed over");
             return;
         };
-        if let Err(error) = self.transfer(id).await {
+        if let Err(error) = self.hand_over(id).await {
             tracing::warn!(%error, "leadership could not be handed over");
         }
     }

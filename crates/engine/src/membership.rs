@@ -28,6 +28,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(300);
 const ASK_AGAIN: Duration = Duration::from_secs(4);
 /// How long a transfer of leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
+/// How long a node that is to take over is waited for before it is asked again.
+const TRANSFER_AGAIN: Duration = Duration::from_secs(1);
 
 /// What an operator can change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,11 +121,7 @@ impl Engine {
         }
         let leader = self.known_leader().filter(|leader| *leader != self.node_id());
         let Some(leader) = leader else { return Err(ChangeError::NotLeader) };
-        match self.peers.ask(leader, &Ask::Change(change)).await {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Rejected(why)) => Err(refused(why)),
-            Ok(_) | Err(_) => Err(ChangeError::Unknown),
-        }
+        self.ask_to_change(leader, change).await
     }
 
     /// Makes a change if this node leads.
@@ -267,17 +265,43 @@ impl Engine {
             Some((_, false)) => return Err(refused(format!("node {to} does not vote yet"))),
             None => return Err(refused(format!("node {to} is not a member"))),
         }
-        self.raft().trigger().transfer_leader(to).await.map_err(refused)?;
-        let mut server = self.raft().server_metrics();
+        match self.hand_over(to).await? {
+            leader if leader == to => Ok(()),
+            // Another one was faster than the one that was asked: it hands on.
+            leader => self.ask_to_change(leader, Change::Transfer { to }).await,
+        }
+    }
+
+    /// Asks a node to take over, and returns when another one leads: that one, or whichever was faster in the election.
+    pub(super) async fn hand_over(&self, to: NodeId) -> Result<NodeId, ChangeError> {
+        let (mut server, own) = (self.raft().server_metrics(), self.node_id());
         let changed = async {
-            while server.borrow_watched().current_leader != Some(to) {
-                if server.changed().await.is_err() {
-                    return;
+            loop {
+                let leader = server.borrow_watched().current_leader;
+                match leader.filter(|leader| *leader != own) {
+                    Some(leader) => return leader,
+                    None if server.changed().await.is_err() => return to,
+                    None => {}
                 }
             }
         };
-        let waited = machine::timeout(TRANSFER_MAX, changed).await;
-        waited.map_err(|_| refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
+        tokio::pin!(changed);
+        // The node is asked more than once: the question may be lost, or come before what it has to know.
+        for _ in 0..TRANSFER_MAX.as_secs() {
+            self.raft().trigger().transfer_leader(to).await.map_err(refused)?;
+            if let Ok(leader) = machine::timeout(TRANSFER_AGAIN, &mut changed).await {
+                return Ok(leader);
+            }
+        }
+        Err(refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
+    }
+
+    async fn ask_to_change(&self, leader: NodeId, change: Change) -> Result<(), ChangeError> {
+        match self.peers.ask(leader, &Ask::Change(change)).await {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Rejected(why)) => Err(refused(why)),
+            Ok(_) | Err(_) => Err(ChangeError::Unknown),
+        }
     }
 
     /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.

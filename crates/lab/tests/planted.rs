@@ -7,7 +7,7 @@ use leasehold_lab::sim::many::run_caught;
 use leasehold_lab::sim::{self, Bug};
 
 /// Every bug is found within these.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 300;
 
 /// Looks for a bug; the first of the violations that a check with one of these words names counts. A part of the service that
 /// notices by itself and stops, or clients that get no further, are not enough.
