@@ -16,7 +16,7 @@ use super::types::Raft;
 use super::wakeups::sleep_about;
 use crate::machine::{self, Instant};
 
-/// For so many leases openraft itself decides when to ask for votes. A node that is alone for longer goes on to ask, less often.
+/// The number of leases for which openraft itself decides when to ask for votes. A node that hears nobody for longer asks less often.
 const LONG: u32 = 8;
 
 /// What heartbeats need.

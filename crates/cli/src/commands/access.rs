@@ -14,6 +14,8 @@ use leasehold_server::access::settings::AccessOptions;
 use leasehold_server::config::Options;
 use leasehold_server::message::time::rfc3339;
 
+use super::output;
+
 #[derive(clap::Subcommand)]
 pub(crate) enum AccessCommand {
     /// Keys for machines: made, listed, withdrawn
@@ -122,19 +124,22 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
     let made = file.make(&args.user, &args.groups, &args.note, now, expires);
     let (key, _) = made.map_err(|why| anyhow!(why))?;
     file.write(&path).map_err(|why| anyhow!(why))?;
-    say(&key);
+    output::print_line(&key);
     Ok(())
 }
 
 fn list(path: &Path) -> anyhow::Result<()> {
     let day = |seconds: u64| rfc3339(seconds * 1_000_000).to_string()[..10].to_string();
-    say(&format!("{:<14} {:<20} {:<20} {:<11} {:<11} NOTE", "ID", "USER", "GROUPS", "MADE", "UNTIL"));
+    output::print_line(&format!(
+        "{:<14} {:<20} {:<20} {:<11} {:<11} NOTE",
+        "ID", "USER", "GROUPS", "MADE", "UNTIL"
+    ));
     for key in read(path)?.keys {
         let until = key.expires.map_or("-".into(), day);
         let (groups, made) = (key.groups.join(","), day(key.created));
         let line =
             format!("{:<14} {:<20} {groups:<20} {made:<11} {until:<11} {}", key.id, key.user, key.note);
-        say(line.trim_end());
+        output::print_line(line.trim_end());
     }
     Ok(())
 }
@@ -145,7 +150,7 @@ fn withdraw(id: &str, path: &Path) -> anyhow::Result<()> {
     let id = id.strip_prefix("lhk_").and_then(|rest| rest.split('_').next()).unwrap_or(id);
     let Some(key) = file.withdraw(id) else { bail!("{}: there is no key '{id}'", path.display()) };
     file.write(path).map_err(|why| anyhow!(why))?;
-    say(&format!("withdrawn: {} of {}", key.id, key.user));
+    output::print_line(&format!("withdrawn: {} of {}", key.id, key.user));
     Ok(())
 }
 
@@ -165,7 +170,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
         }
         None => "no rule is about that".into(),
     };
-    say(&format!("{word}: '{}' on '{}' for {}: {why}", args.verb, args.resource, args.user));
+    output::print_line(&format!("{word}: '{}' on '{}' for {}: {why}", args.verb, args.resource, args.user));
     if !allowed {
         std::process::exit(1);
     }
@@ -178,9 +183,4 @@ fn describe(options: &AccessOptions, number: usize) -> String {
         "{:?} users={:?} groups={:?} verbs={:?} resources={:?}",
         rule.effect, rule.users, rule.groups, rule.verbs, rule.resources
     )
-}
-
-#[expect(clippy::print_stdout, reason = "this is what the command is for")]
-fn say(line: &str) {
-    println!("{line}");
 }

@@ -13,6 +13,7 @@ use leasehold_engine::{recovery, snapshot_file};
 
 use super::admin::{Admin, AdminArgs};
 use super::connect::block_on;
+use super::output;
 
 /// Save the table of a running service as one file.
 #[derive(clap::Args)]
@@ -52,7 +53,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     }
     let (len, (_, _, table)) = checked?;
     std::fs::rename(&partial, &args.file).with_context(|| args.file.display().to_string())?;
-    say(&format!("{}: {len} bytes, {} claims held or waiting", args.file.display(), table.live()));
+    output::print_line(&format!(
+        "{}: {len} bytes, {} claims held or waiting",
+        args.file.display(),
+        table.live()
+    ));
     Ok(())
 }
 
@@ -100,7 +105,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             restored.live
         ),
     };
-    say(&format!(
+    output::print_line(&format!(
         "{} is ready for node {}.\n{claims}.\nTOKENS JUMP from {} to above {}: the lost service may have given out those in \
          between. If it may have given out more, start over with --tokens-above",
         args.data.display(),
@@ -109,9 +114,4 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
         restored.last_token
     ));
     Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "what was asked for")]
-fn say(line: &str) {
-    println!("{line}");
 }

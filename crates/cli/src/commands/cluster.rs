@@ -80,7 +80,7 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
         ClusterCommand::Status { json, digest } => {
             let query = if digest { "?digest=true" } else { "" };
             let status = api.get(&format!("/v1/cluster{query}")).await?;
-            print(&if json {
+            output::print(&if json {
                 format!("{}\n", output::json_text(&format!("{status:#}")))
             } else {
                 table(&status)
@@ -89,15 +89,15 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
         ClusterCommand::Add { id, address } => {
             let node = json!({ "id": id, "address": address });
             api.change(Method::POST, "/v1/cluster/nodes", Some(node)).await?;
-            print(&format!("node {id} belongs to the cluster\n"));
+            output::print(&format!("node {id} belongs to the cluster\n"));
         }
         ClusterCommand::Remove { id } => {
             api.change(Method::DELETE, &format!("/v1/cluster/nodes/{id}"), None).await?;
-            print(&format!("node {id} is out; it can be stopped\n"));
+            output::print(&format!("node {id} is out; it can be stopped\n"));
         }
         ClusterCommand::Transfer { id } => {
             api.change(Method::POST, "/v1/cluster/leader", Some(json!({ "id": id }))).await?;
-            print(&format!("node {id} leads\n"));
+            output::print(&format!("node {id} leads\n"));
         }
     }
     Ok(())
@@ -112,7 +112,7 @@ async fn recover(data: &Path, majority_is_lost: bool, tokens_above: Option<u64>)
          with the longest log, and say --majority-is-lost"
     );
     let recovered = recovery::recover(data, tokens_above).await?;
-    print(&format!(
+    output::print(&format!(
         "{} is the data of a cluster of one now: {} claims held or waiting.\nTOKENS JUMP from {} to above {}: the lost nodes \
          may have given out those in between.\nStart that node, then start the others with EMPTY data directories and \
          --join\n",
@@ -168,9 +168,4 @@ fn table(status: &Value) -> String {
         writeln!(out, "{}", line.trim_end()).ok();
     }
     out
-}
-
-#[expect(clippy::print_stdout, reason = "what was asked for")]
-fn print(text: &str) {
-    print!("{text}");
 }

@@ -130,16 +130,15 @@ fn lives(pid: i32) -> bool {
     }
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is what the command is for")]
 fn print(rows: &[Row], is_here: bool, host: &str) {
     if !is_here {
-        eprintln!("leasehold: this is not {host}: whether its processes live was not looked at");
+        super::complain(&format!("this is not {host}: whether its processes live was not looked at"));
     }
     if rows.is_empty() {
-        eprintln!("leasehold: {host} holds no such locks");
+        super::complain(&format!("{host} holds no such locks"));
         return;
     }
-    print!("{}", table(rows));
+    output::print(&table(rows));
 }
 
 fn table(rows: &[Row]) -> String {

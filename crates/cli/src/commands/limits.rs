@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::admin::{Admin, AdminArgs};
 use super::connect::block_on;
+use super::output;
 
 /// Limits and byte budgets of the service.
 #[derive(clap::Args)]
@@ -105,7 +106,7 @@ fn path(owner: Option<&str>, namespace: Option<&str>) -> String {
 
 async fn show(api: &Admin, path: &str, as_json: bool) -> anyhow::Result<()> {
     let limits = api.get(path).await?;
-    print(&if as_json { format!("{limits:#}\n") } else { table(&limits) });
+    output::print(&if as_json { format!("{limits:#}\n") } else { table(&limits) });
     Ok(())
 }
 
@@ -181,11 +182,6 @@ fn parse_bytes(text: &str) -> anyhow::Result<u64> {
     };
     let number: u64 = digits.parse().context("not a number")?;
     number.checked_mul(1 << shift).context("too large")
-}
-
-#[expect(clippy::print_stdout, reason = "what was asked for")]
-fn print(text: &str) {
-    print!("{text}");
 }
 
 #[cfg(test)]

@@ -15,9 +15,14 @@ pub(crate) fn print(text: &str) {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
+/// Writes one line to stdout.
+pub(crate) fn print_line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
 /// One value as JSON, readable.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    print(&format!("{}\n", json_text(&serde_json::to_string_pretty(value)?)));
+    print_line(&json_text(&serde_json::to_string_pretty(value)?));
     Ok(())
 }
 

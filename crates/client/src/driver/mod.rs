@@ -120,7 +120,7 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
     Ok(commands)
 }
 
-/// A driver that panics renews nothing any more: whoever holds a claim hears of that, and does not wait for ever.
+/// A driver that panics renews nothing any more: holders are told that their claims are lost.
 impl Drop for Driver {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -53,7 +53,7 @@ pub(super) struct Remembered {
 
 /// What credentials stand for, as far as that can be told at once.
 pub(super) enum Found {
-    /// Good until the end of its validity; or, without one, to be looked at anew each time.
+    /// Good until the end of its validity; without one, it is checked again at each request.
     Identity(Arc<Identity>, Option<Validity>),
     Token(Arc<Provider>, [u8; 32]),
 }
@@ -206,7 +206,7 @@ impl Policy {
     }
 }
 
-/// Credentials that are not good. Why goes to the log, never to whoever sent them.
+/// Credentials that are not good. The reason goes to the log, never to the client.
 pub(super) fn refused(why: &str) -> Identity {
     tracing::debug!(why, "credentials were refused");
     Identity::nobody(How::Refused)

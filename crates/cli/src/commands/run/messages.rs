@@ -1,7 +1,7 @@
 //! What `leasehold run` says to people: lines on stderr, written by a thread of its own.
 //!
 //! In:    lines. Out: stderr, in order.
-//! Never: holds up or ends whoever speaks: a full pipe, a full disk, a closed pipe or a stopped terminal costs lines, and
+//! Never: holds up or ends the thread that speaks: a full pipe, a full disk, a closed pipe or a stopped terminal costs lines, and
 //!        nothing else.
 
 use std::io::Write as _;

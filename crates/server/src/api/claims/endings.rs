@@ -2,7 +2,7 @@
 //!
 //! In:    the ids of all claims of a client, and for how long the request may stand open. Out: those that are over, are to let
 //!        go, or are not known; nothing at all once the time is up.
-//! Never: misses an end: whoever asks again with the ids that it still holds is told of what happened in between.
+//! Never: misses an end: a client that asks again with the ids that it still holds is told of the ends in between.
 //!
 //! One open request for many claims costs a place in a map a claim, and an event costs one look into that map, however many
 //! requests stand open. A stream of all events would cost each event a look at each of them.
@@ -25,7 +25,7 @@ use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::request::Request;
 use crate::message::{Response, json};
 
-/// A request that waits counts as one for so many claims at least: an open request takes room too.
+/// The least number of claims that an open request counts as: it takes room even if it names one claim.
 const REQUEST_COUNTS_MIN: usize = 32;
 /// Claims looked up while the table can't be written.
 const CLAIMS_PER_LOOK: usize = 1_000;
@@ -61,7 +61,7 @@ pub async fn endings(
     Ok(json(StatusCode::OK, over))
 }
 
-/// Room for a request that waits for the ends of so many claims.
+/// Room for a request that waits for the ends of this number of claims.
 fn place(app: &App, owner: &Arc<str>, claims: usize) -> Result<Place, Response> {
     app.watched.take_many(owner, claims.max(REQUEST_COUNTS_MIN)).map_err(|full| {
         let whose = if full == Full::Client { " of this client" } else { "" };

@@ -1,4 +1,4 @@
-//! Who asks for a lease: the client's id, and the user beside it.
+//! Who asks for a lease: the client id, and the user of its credentials.
 //!
 //! In:    headers, the client's address, and what access control knows of the caller.
 //! Out:   the owner of the leases that the client acquires, which owners in the table are this client, and what answers
