@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
 
 /// What one thread allocates here another one frees, a hundred thousand times a second: the system's allocator takes a lock
-/// for that, and a sixth of all processor time (docs/benchmarks.md).
+/// for that, and a sixth of all processor time (docs/notes/speed.md).
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
@@ -25,36 +25,39 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the service
-    Serve(Box<commands::serve::ServeArgs>),
+    Serve(Box<commands::serve::ServeCommand>),
     Run(Box<commands::run::RunArgs>),
     /// Claim a resource, and leave the claim to its ttl
     Claim(commands::claim::ClaimArgs),
     /// Release a claim, by its id or the resource that it holds
     Release(commands::release::ReleaseArgs),
-    /// Start a claim's ttl anew
+    /// Restart a claim's ttl
     Renew(commands::renew::RenewArgs),
     /// Show a claim, or who holds a resource and who waits for it
     Show(commands::show::ShowArgs),
     /// List claims
     List(commands::list::ListArgs),
-    /// Tell of every change on a resource
+    /// Print every change on a resource as it happens
     Watch(commands::watch::WatchArgs),
     Revoke(commands::revoke::RevokeArgs),
     Keychain(commands::keychain::KeychainArgs),
     /// Measure a service: throughput, latency, and how much of the machine's limit it reaches
-    Bench(commands::bench::BenchArgs),
-    /// Look at the nodes of a cluster, and change who belongs to it
+    Bench(leasehold_bench::BenchArgs),
+    /// Show the nodes of a cluster; add, remove and recover nodes
     Cluster(commands::cluster::ClusterArgs),
-    /// Show what claims may take and what they take, and change byte budgets
+    /// Show limits and their use, and change byte budgets
     Limits(commands::limits::LimitsArgs),
     /// Save the table of a running service as one file
     Backup(commands::backup::BackupArgs),
-    /// Make a data directory out of a backup
+    /// Check a node's machine and settings, or a client's way to the service
+    #[command(subcommand)]
+    Doctor(commands::doctor::DoctorCommand),
+    /// Make a data directory from a backup
     Restore(commands::backup::RestoreArgs),
-    /// Access keys, and what the rules decide
+    /// Manage access keys, and test rules
     #[command(subcommand)]
     Access(commands::access::AccessCommand),
-    /// Look after typed locks
+    /// Clean up typed locks
     #[command(subcommand)]
     Dss(commands::dss::DssCommand),
     /// Print a script that completes commands in a shell
@@ -82,10 +85,11 @@ fn main() -> ExitCode {
         Command::Watch(args) => commands::watch::run(&args).map(success),
         Command::Revoke(args) => commands::revoke::run(&args).map(success),
         Command::Keychain(args) => commands::keychain::run(&args),
-        Command::Bench(args) => commands::bench::run(args).map(success),
+        Command::Bench(args) => leasehold_bench::run(args).map(success),
         Command::Cluster(args) => commands::cluster::run(args).map(success),
         Command::Limits(args) => commands::limits::run(args).map(success),
         Command::Backup(args) => commands::backup::backup(&args).map(success),
+        Command::Doctor(command) => commands::doctor::run(command),
         Command::Restore(args) => commands::backup::restore(&args).map(success),
         Command::Access(command) => commands::access::run(command).map(success),
         Command::Dss(command) => commands::dss::run(command).map(success),
@@ -95,9 +99,19 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         // A server's words may be in it.
-        commands::complain(&format!("{error:#}"));
+        commands::complain(&format!("{error:#}{}", advice(&error)));
         ExitCode::FAILURE
     })
+}
+
+/// What to do about it, where the error does not say.
+fn advice(error: &anyhow::Error) -> &'static str {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<leasehold_client::Error>());
+    if causes.any(|cause| matches!(cause, leasehold_client::Error::Unreachable(_))) {
+        ". Check that the service runs (`leasehold serve` starts one) and that LEASEHOLD_ADDR or --addr names it"
+    } else {
+        ""
+    }
 }
 
 /// A command line that makes no sense; or one that asks for help, which is none of that.

@@ -23,7 +23,7 @@ pub struct Address {
 impl Address {
     /// Reads one.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let bad = |why: &str| Error::Invalid(format!("'{url}' is no address of a server: {why}"));
+        let bad = |why: &str| Error::Invalid(format!("'{url}' is not the address of a server: {why}"));
         let (is_https, authority) = match url.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
@@ -43,7 +43,9 @@ impl Address {
             None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
         };
         let default = if is_https { 443 } else { 80 };
-        let port: u16 = port.map_or(Ok(default), str::parse).map_err(|_| bad("its port is no number"))?;
+        let port: u16 = port
+            .map_or(Ok(default), str::parse)
+            .map_err(|_| bad("its port is not a number from 1 to 65535"))?;
         if host.is_empty() || port == 0 {
             return Err(bad("it must have a host and a port"));
         }

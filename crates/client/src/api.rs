@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::http::{Call, Http, Reply, Streamed};
 use crate::settings::Options;
-use crate::wire::{ClaimInfo, id_of};
+use crate::wire::{ClaimInfo, id_of, refuses_session};
 
 /// How long a request may take.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -28,6 +28,7 @@ pub struct Api {
 
 /// A part of a list.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Page {
     /// Claims in the order of their creation.
     pub claims: Vec<ClaimInfo>,
@@ -56,11 +57,13 @@ impl Api {
     }
 
     /// Any request that is answered at once.
+    #[doc(hidden)]
     pub async fn call(&self, call: &Call) -> Result<Reply, Error> {
         self.call_within(call, WITHIN).await
     }
 
     /// Any request, with its own time limit. A server that has fallen silent is left sooner.
+    #[doc(hidden)]
     pub async fn call_within(&self, call: &Call, within: Duration) -> Result<Reply, Error> {
         let reply = self.http.send(call, within).await;
         if call.method != Method::GET {
@@ -77,6 +80,7 @@ impl Api {
     }
 
     /// A read whose answer comes piece by piece; it must begin within this time.
+    #[doc(hidden)]
     pub async fn open(&self, call: &Call, within: Duration) -> Result<Streamed, Error> {
         self.http.open(call, within).await.map_err(|failure| Error::Unreachable(failure.why().into()))
     }
@@ -122,15 +126,24 @@ impl Api {
         let reply = self.call(&Call::new(Method::GET, path, "")).await?.ok()?;
         let has_more = reply.link.as_ref().is_some_and(|link| link.contains("rel=\"next\""));
         let unreadable =
-            |error| Error::Unreachable(format!("what {} answers can't be read: {error}", reply.from));
+            |error| Error::Unreachable(format!("the answer of {} can't be read: {error}", reply.from));
         Ok((serde_json::from_slice(&reply.body).map_err(unreadable)?, has_more))
     }
 
-    /// Makes a claim under an idempotency key.
+    /// Makes a claim under an idempotency key. A server that knows no sessions gets it without its `session`.
     pub async fn post(&self, body: &Value, key: &str) -> Result<ClaimInfo, Error> {
-        let call = Call::new(Method::POST, "claims/", body.to_string()).header("idempotency-key", key);
-        let reply = self.call(&call).await?.ok()?;
-        read(&reply)
+        let send = async |body: &Value| {
+            let call = Call::new(Method::POST, "claims/", body.to_string()).header("idempotency-key", key);
+            self.call(&call).await
+        };
+        let mut reply = send(body).await?;
+        let is_plain = ["mode", "take", "of", "resources"].iter().all(|word| body.get(word).is_none());
+        if body.get("session").is_some() && refuses_session(reply.status, &reply.body, is_plain) {
+            let mut body = body.clone();
+            body.as_object_mut().and_then(|body| body.remove("session"));
+            reply = send(&body).await?;
+        }
+        read(&reply.ok()?)
     }
 
     /// Ends a claim: `released`, `withdrawn`, `aborted` or `revoked`.

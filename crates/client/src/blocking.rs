@@ -10,7 +10,9 @@ use tokio::runtime::Runtime;
 
 use crate::clock::BootInstant;
 use crate::error::{Error, Lost};
-use crate::settings::{ClaimRequest, Options};
+use crate::item::GrantedItem;
+use crate::request::ClaimRequest;
+use crate::settings::Options;
 
 /// How long a dropped claim holds its thread up while the server is told.
 const DROP_WITHIN: Duration = Duration::from_secs(5);
@@ -91,9 +93,24 @@ impl Claim {
         self.claim().id()
     }
 
-    /// The fencing token.
+    /// The fencing token; none if the claim holds several resources whose tokens differ.
     pub fn token(&self) -> Option<u64> {
         self.claim().token()
+    }
+
+    /// What it holds, one by one.
+    pub fn items(&self) -> &[GrantedItem] {
+        self.claim().items()
+    }
+
+    /// The numbers of the slots of the first resource that it holds, from 1.
+    pub fn slots(&self) -> &[u32] {
+        self.claim().slots()
+    }
+
+    /// The session that it belongs to.
+    pub fn session(&self) -> Option<&str> {
+        self.claim().session()
     }
 
     /// Whether it certainly holds at this moment, by this machine's own clock.

@@ -136,6 +136,8 @@ impl Reply {
     pub fn refusal(&self) -> Error {
         match (self.status, wire::status_in(&self.body)) {
             (400, Some(status)) => Error::Ended(status),
+            (409, _) => wire::deadlock_in(self.status, &self.body)
+                .unwrap_or_else(|| Error::Refused { status: self.status, detail: wire::detail(&self.body) }),
             (status, _) if status >= 500 && !self.is_certainly_undone() => {
                 Error::Unknown(format!("{status}: {}", wire::detail(&self.body)))
             }

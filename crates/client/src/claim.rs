@@ -6,16 +6,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
+use crate::changes::Changes;
 use crate::clock::BootInstant;
-use crate::driver::{Command, Phase, Shared};
+use crate::driver::{Command, Phase, SharedClaim};
 use crate::error::{Error, Lost};
+use crate::item::GrantedItem;
 
 /// What both handles have.
 struct Handle {
     key: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SharedClaim>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -28,7 +30,7 @@ pub struct Pending {
 impl Pending {
     pub(crate) fn new(
         key: u64,
-        shared: Arc<Shared>,
+        shared: Arc<SharedClaim>,
         commands: mpsc::UnboundedSender<Command>,
         reply: oneshot::Receiver<Result<(), Error>>,
     ) -> Self {
@@ -36,8 +38,8 @@ impl Pending {
     }
 
     /// What the claim does, as it changes: place in the queue, holder, troubles.
-    pub fn phases(&self) -> watch::Receiver<Phase> {
-        self.handle.as_ref().expect("a handle stays until the claim is acquired").shared.phase.subscribe()
+    pub fn phases(&self) -> Changes<Phase> {
+        Changes::of(&self.handle.as_ref().expect("a handle stays until the claim is acquired").shared.phase)
     }
 
     /// Waits for the claim's turn.
@@ -85,9 +87,26 @@ impl Claim {
     }
 
     /// The fencing token: hand it to whatever the claim protects, which refuses smaller ones than it has seen. A server
-    /// that is not Leasehold may give none.
+    /// that is not Leasehold may give none. A claim on several resources whose tokens differ has none either:
+    /// [`Claim::items`] has one for each.
     pub fn token(&self) -> Option<u64> {
         self.handle.shared.grant.get().and_then(|grant| grant.token)
+    }
+
+    /// What it holds, one by one: the resource, the mode, the slots and the token of each.
+    pub fn items(&self) -> &[GrantedItem] {
+        self.handle.shared.grant.get().map_or(&[], |grant| &grant.items)
+    }
+
+    /// The numbers of the slots of the first resource that it holds, from 1: "any one of five boards" is this one.
+    pub fn slots(&self) -> &[u32] {
+        self.items().first().map_or(&[], |item| &item.slots)
+    }
+
+    /// The session that it belongs to: give it to a program that is started while the claim is held as `LEASEHOLD_SESSION`, so that
+    /// the program does not wait for what is held here. None if sessions are turned off or the server does not know them.
+    pub fn session(&self) -> Option<&str> {
+        self.handle.shared.grant.get().and_then(|grant| grant.session.as_deref())
     }
 
     /// Whether it certainly holds at this moment, by this machine's own clock: no request is made. The answer is true
@@ -124,14 +143,14 @@ impl Claim {
     }
 
     /// What it does, as it changes; each renewal counts as a change.
-    pub fn phases(&self) -> watch::Receiver<Phase> {
-        self.handle.shared.phase.subscribe()
+    pub fn phases(&self) -> Changes<Phase> {
+        Changes::of(&self.handle.shared.phase)
     }
 
     /// Why the last renewal failed, `None` once one gets through. Every failure is a change; `holds_until` says how long the
     /// claim is safe without one.
-    pub fn troubles(&self) -> watch::Receiver<Option<String>> {
-        self.handle.shared.trouble.subscribe()
+    pub fn troubles(&self) -> Changes<Option<String>> {
+        Changes::of(&self.handle.shared.trouble)
     }
 
     /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
@@ -151,7 +170,7 @@ impl Claim {
     }
 
     /// What the driver makes known of it, for a caller that can't keep the claim.
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<SharedClaim> {
         self.handle.shared.clone()
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     /// Needs a tokio runtime around it.
-    #[expect(
+    #[allow(
         deprecated,
         reason = "its replacement is unsafe, for owners that change their descriptor; an `OwnedFd` never does"
     )]

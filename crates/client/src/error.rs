@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a call did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,15 @@ pub enum Error {
         status: u16,
         /// Its words.
         detail: String,
+    },
+    /// The claim would have waited for ever: what it waits for is held by its own worker, or by one that waits for this worker.
+    /// It is not in the queue.
+    #[error("{detail}")]
+    Deadlock {
+        /// The server's words.
+        detail: String,
+        /// The claims of the cycle, beginning with the refused one, as far as the caller may read them.
+        cycle: Vec<Blocker>,
     },
     /// The claim is over, in this final status.
     #[error("the claim is over: {0}")]
@@ -61,6 +72,7 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Refused { .. } => "refused",
+            Self::Deadlock { .. } => "deadlock",
             Self::Ended(_) => "ended",
             Self::Lost(_) => "lost",
             Self::Unknown(_) => "unknown",
@@ -69,6 +81,23 @@ impl Error {
             Self::Closed => "closed",
         }
     }
+}
+
+/// One step of a deadlock: a claim, and what it has to do with a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Blocker {
+    /// The claim's id.
+    pub claim: Option<String>,
+    /// Who made it.
+    pub owner: Option<String>,
+    /// The worker that it belongs to.
+    pub session: Option<String>,
+    /// The resource that it is about.
+    pub resource: Option<String>,
+    /// `wants`: the claim waits for it. `holds`: it has it. `reserves`: it waits for it too, and comes first.
+    pub link: Option<String>,
 }
 
 /// Why a claim is lost.

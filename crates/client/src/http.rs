@@ -19,7 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
-pub use crate::call::{Call, Failure, Reply};
+pub use crate::call::Call;
+pub(crate) use crate::call::{Failure, Reply};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::node::{Broken, Connection, Node};
@@ -47,9 +48,10 @@ impl Streamed {
     /// The whole body, as far as it is shorter than this: a refusal, for example.
     pub async fn rest(mut self, len_max: usize, within: Duration) -> Vec<u8> {
         let mut body = Vec::new();
-        while let Ok(Some(piece)) = self.next(within).await
-            && body.len() < len_max
-        {
+        while let Ok(Some(piece)) = self.next(within).await {
+            if body.len() >= len_max {
+                break;
+            }
             body.extend_from_slice(&piece);
         }
         body
@@ -59,7 +61,7 @@ impl Streamed {
     pub async fn next(&mut self, within: Duration) -> Result<Option<Bytes>, Failure> {
         loop {
             let Ok(frame) = timeout(within, self.body.frame()).await else {
-                return Err(Failure::Lost("nothing more comes".into()));
+                return Err(Failure::Lost("its answer broke off: nothing more arrives".into()));
             };
             match frame {
                 None => return Ok(None),
@@ -68,14 +70,14 @@ impl Streamed {
                         return Ok(Some(data));
                     }
                 }
-                Some(Err(error)) => return Err(Failure::Lost(format!("the response broke off ({error})"))),
+                Some(Err(error)) => return Err(Failure::Lost(format!("its answer broke off ({error})"))),
             }
         }
     }
 }
 
 /// The service as seen from here.
-pub struct Http {
+pub(crate) struct Http {
     nodes: Vec<Node>,
     /// The address that answered last.
     preferred: AtomicUsize,
@@ -86,7 +88,7 @@ pub struct Http {
 
 impl Http {
     /// Connects to nothing yet.
-    pub fn new(options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
         let addresses = options.check()?;
         let authorization = options.key.as_ref().and_then(|key| {
             // Overwritten when the last request that has it is gone.
@@ -111,7 +113,7 @@ impl Http {
     }
 
     /// Sends a request that is answered at once.
-    pub async fn send(&self, call: &Call, within: Duration) -> Result<Reply, Failure> {
+    pub(crate) async fn send(&self, call: &Call, within: Duration) -> Result<Reply, Failure> {
         let Ok(_permit) = self.short.acquire().await else {
             return Err(Failure::NotSent("the client is shutting down".into()));
         };
@@ -120,7 +122,7 @@ impl Http {
 
     /// Sends a request whose answer may take its time: no other waits for it. An address that can't help is left for
     /// the next one, unless the request may have arrived there and must not be repeated.
-    pub async fn send_long(&self, call: &Call, within: Duration) -> Result<Reply, Failure> {
+    pub(crate) async fn send_long(&self, call: &Call, within: Duration) -> Result<Reply, Failure> {
         let until = Instant::now() + within;
         let mut tried = Tried::default();
         for at in self.turns() {
@@ -145,7 +147,7 @@ impl Http {
     }
 
     /// Sends a read and returns when its response begins. A refusal is a response, too, if no address has a better one.
-    pub async fn open(&self, call: &Call, within: Duration) -> Result<Streamed, Failure> {
+    pub(crate) async fn open(&self, call: &Call, within: Duration) -> Result<Streamed, Failure> {
         let until = Instant::now() + within;
         let mut tried = Tried::default();
         let mut refusal = None;
@@ -183,11 +185,11 @@ impl Http {
     async fn send_to(&self, node: &Node, call: &Call, until: Instant) -> Result<Reply, Failure> {
         let (connection, sent, is_repeated, response) = self.head(node, call, until).await?;
         let whole = timeout_at(until, read(response, node, sent)).await;
-        let reply = whole.unwrap_or_else(|_| Err("its answer does not end".into()));
+        let reply = whole.unwrap_or_else(|_| Err("its answer did not end in time".into()));
         let reply = reply.map_err(|why| Failure::Lost(node.named(&why)))?;
         node.keep(connection);
         if !call.raw && (200..300).contains(&reply.status) && !is_json(&reply.body) {
-            let what = format!("what it answers ({}) is not from a lock server", reply.status);
+            let what = format!("its answer ({}) is not that of a lock server", reply.status);
             return Err(Failure::Lost(node.named(&what)));
         }
         Ok(Reply { is_repeated, ..reply })
@@ -296,7 +298,7 @@ const UNKNOWN: u8 = 3;
 /// Whether an answer is the last word, so that no other address is asked.
 fn settles(call: &Call, reply: &Reply) -> bool {
     match reply.status {
-        // This node may not know the key yet, or it is somebody else's server.
+        // This node may not know the key yet, or the server may not be one of this service.
         401 => false,
         404 => wire::is_problem_of_ours(&reply.body),
         507 => true,
@@ -313,7 +315,7 @@ fn is_json(body: &[u8]) -> bool {
 async fn read(response: Response<Incoming>, node: &Node, sent: BootInstant) -> Result<Reply, String> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, BODY_LEN_MAX).collect().await;
-    let body = body.map_err(|error| format!("the response broke off ({error})"))?;
+    let body = body.map_err(|error| format!("its answer broke off ({error})"))?;
     let text = |name: &str| Some(head.headers.get(name)?.to_str().ok()?.to_string());
     Ok(Reply {
         sent,

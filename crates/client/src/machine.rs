@@ -9,7 +9,7 @@ use crate::transitions::TRANSITIONS;
 
 /// Where a claim is. Names with a request in flight end in -ing, as in the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "docs/claim-machine.md, made from `meaning`, has the words")]
+#[allow(missing_docs, reason = "docs/claim-machine.md, made from `meaning`, has the words")]
 pub enum State {
     New,
     Registering,
@@ -145,12 +145,11 @@ pub struct Row {
 /// that names its class.
 pub fn step(state: State, event: Event) -> Option<&'static Row> {
     let rows = || TRANSITIONS.iter().filter(|row| row.from == state);
-    if let Event::Response(status) = event
-        && let Some(row) = rows().find(|row| row.on == Condition::Status(status))
-    {
-        return Some(row);
-    }
-    rows().find(|row| row.on.matches(event))
+    let exact = match event {
+        Event::Response(status) => rows().find(|row| row.on == Condition::Status(status)),
+        _ => None,
+    };
+    exact.or_else(|| rows().find(|row| row.on.matches(event)))
 }
 
 impl Condition {

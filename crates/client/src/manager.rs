@@ -12,10 +12,12 @@ use zeroize::Zeroize as _;
 
 use crate::api::Api;
 use crate::claim::{Claim, Pending};
-use crate::driver::{self, Command, Predecessor, Shared};
+use crate::driver::{self, Command, Predecessor, SharedClaim};
 use crate::error::Error;
 use crate::http::Http;
-use crate::settings::{ClaimRequest, Options, Worker};
+use crate::request::{ClaimRequest, Worker};
+use crate::session::Sessions;
+use crate::settings::Options;
 
 /// Makes claims, renews them all over one pool of connections, and says when one is lost. Cheap to clone.
 #[derive(Clone)]
@@ -28,18 +30,30 @@ struct Inner {
     http: Arc<Http>,
     commands: mpsc::UnboundedSender<Command>,
     next_key: AtomicU64,
+    /// None if they are turned off.
+    sessions: Option<Sessions>,
     runtime: Handle,
 }
 
 impl LockManager {
-    /// Connects to nothing yet. Must be called within a tokio runtime, which has to live as long as the claims.
+    /// Connects to nothing yet. Must be called within a tokio runtime of any flavour, which has to live as long as the
+    /// claims; programs without one use [`crate::blocking`].
+    ///
+    /// # Panics
+    /// If the runtime was built without `enable_all` (or `enable_io` and `enable_time`).
     pub fn new(mut options: Options) -> Result<Self, Error> {
+        let runtime = Handle::try_current().map_err(|_| {
+            let why =
+                "a LockManager needs a tokio runtime around it; use leasehold_client::blocking without one";
+            Error::Invalid(why.into())
+        })?;
         let http = Arc::new(Http::new(&options)?);
         // From here on the key is needed there alone.
         options.key.zeroize();
         let commands = driver::start(options.clone(), http.clone())?;
-        let (next_key, runtime) = (AtomicU64::new(1), Handle::current());
-        Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key, runtime }) })
+        let next_key = AtomicU64::new(1);
+        let sessions = options.sessions.then(Sessions::new);
+        Ok(Self { inner: Arc::new(Inner { options, http, commands, next_key, sessions, runtime }) })
     }
 
     /// Claims a resource and waits for its turn, for as long as the manager's `timeout` says.
@@ -60,10 +74,14 @@ impl LockManager {
     fn begin(&self, mut request: ClaimRequest, predecessor: Option<Predecessor>) -> Result<Pending, Error> {
         request.check(&self.inner.options)?;
         // Here, since the driver is a task of its own.
-        request.worker.get_or_insert_with(Worker::current);
+        let worker = request.worker.get_or_insert_with(Worker::current);
+        if let (None, Some(sessions)) = (&request.session, &self.inner.sessions) {
+            request.session = sessions.of(worker);
+        }
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
         let on_lost = request.on_lost.unwrap_or(self.inner.options.on_lost);
-        let shared = Arc::new(Shared::new(request.resource.clone(), on_lost, self.inner.runtime.clone()));
+        let shared =
+            Arc::new(SharedClaim::new(request.resource.clone(), on_lost, self.inner.runtime.clone()));
         let (reply, answer) = oneshot::channel();
         let command =
             Command::Claim { key, request: Box::new(request), shared: shared.clone(), reply, predecessor };

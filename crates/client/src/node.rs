@@ -99,7 +99,7 @@ impl Node {
         };
         match timeout(within.min(CONNECT_TIMEOUT), connecting).await {
             Ok(made) => made.map_err(|why| self.named(&why)),
-            Err(_) => Err(self.named("no connection within the time")),
+            Err(_) => Err(self.named("no connection in time")),
         }
     }
 
@@ -108,13 +108,13 @@ impl Node {
         let place = (self.address.host.as_str(), self.address.port);
         let found = tokio::net::lookup_host(place).await.map_err(|error| error.to_string())?;
         let found: Vec<SocketAddr> = found.collect();
-        let mut last = "this name has no address".to_string();
+        let mut last = "the name has no address".to_string();
         for at in &found {
             let part = within / u32::try_from(found.len()).unwrap_or(1);
             match timeout(part, TcpStream::connect(at)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = "no connection within the time".into(),
+                Err(_) => last = "no connection in time".into(),
             }
         }
         Err(last)
@@ -153,7 +153,7 @@ impl Node {
         }
         if error.is_parse() {
             let other = if self.address.is_https { "" } else { " (if it speaks TLS, use https://)" };
-            return format!("what it answers is not HTTP{other}");
+            return format!("its answer is not HTTP{other}");
         }
         let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
         format!("the connection broke ({error}{cause})")
@@ -195,10 +195,10 @@ impl Node {
     /// Whether anything answers, whatever it says.
     async fn is_alive(&self) -> bool {
         // The server may have closed a connection that was idle: that says nothing about it.
-        if let Some(connection) = self.idle_connection()
-            && self.answers(connection).await
-        {
-            return true;
+        if let Some(connection) = self.idle_connection() {
+            if self.answers(connection).await {
+                return true;
+            }
         }
         match self.connect(LIFE_WITHIN).await {
             Ok(connection) => self.answers(connection).await,
@@ -224,7 +224,7 @@ where
 {
     let made = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = made.map_err(|error| error.to_string())?;
-    // Ends with the connection; its errors reach whoever waits for a response.
+    // Ends with the connection; its errors reach the requests that wait for a response.
     tokio::spawn(connection);
     Ok(sender)
 }

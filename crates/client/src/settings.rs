@@ -1,4 +1,4 @@
-//! Settings of a manager and of a claim, and the times that follow from them.
+//! Settings of a manager, and the times that follow from them.
 //!
 //! In:    what the caller gives, the environment, defaults. Out: checked values.
 //! Never: connects, and never guesses what a bad value meant.
@@ -7,107 +7,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use crate::address::Address;
 use crate::error::Error;
-use crate::machine::{Request, Row};
+use crate::machine::Row;
+use crate::retries::Retries;
 use crate::tls::TlsFiles;
 
 /// Where a server listens unless told otherwise.
-pub const URL_DEFAULT: &str = "http://127.0.0.1:4080";
+pub(crate) const URL_DEFAULT: &str = "http://127.0.0.1:4080";
 /// How long a claim stays active without renewal unless told otherwise.
-pub const TTL_DEFAULT: Duration = Duration::from_secs(30);
-/// Longest time that can be set: a hundred days.
-const TIME_MAX: Duration = Duration::from_secs(100 * 86_400);
-
-/// Longest idempotency key that is sent: far more than a random one needs.
-const KEY_LEN_MAX: usize = 100;
-
-/// How one kind of request is repeated when it fails.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Retry {
-    /// The first pause; it doubles each time.
-    pub base: Duration,
-    /// The longest pause.
-    pub cap: Duration,
-    /// How much of a pause is left to chance, 0 to 1: a herd that failed together should not come back together.
-    pub jitter: f64,
-    /// How long one attempt may take before it counts as failed.
-    pub attempt: Duration,
-}
-
-/// The six of them, and the pauses between two questions of a claim that waits.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Retries {
-    /// POST.
-    pub register: Retry,
-    /// PATCH `status=active`.
-    pub activate: Retry,
-    /// PATCH `ttl`, and `POST /v1/renewals`.
-    pub renew: Retry,
-    /// PATCH `status=released`.
-    pub release: Retry,
-    /// PATCH `status=withdrawn`.
-    pub withdraw: Retry,
-    /// PATCH `status=aborted`: fast, since something is failing already.
-    pub abort: Retry,
-    /// Between two questions on a server that does not know `?wait=`.
-    pub poll: Retry,
-}
-
-const fn retry(base_ms: u64, cap_ms: u64, attempt_ms: u64) -> Retry {
-    Retry {
-        base: Duration::from_millis(base_ms),
-        cap: Duration::from_millis(cap_ms),
-        jitter: 0.5,
-        attempt: Duration::from_millis(attempt_ms),
-    }
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        Self {
-            register: retry(200, 5_000, 10_000),
-            activate: retry(200, 5_000, 10_000),
-            renew: retry(100, 1_000, 5_000),
-            release: retry(100, 2_000, 5_000),
-            withdraw: retry(100, 2_000, 5_000),
-            abort: retry(20, 250, 1_000),
-            poll: retry(250, 5_000, 10_000),
-        }
-    }
-}
-
-impl Retries {
-    /// Those of one kind of request.
-    pub fn of(&self, request: Request) -> Retry {
-        match request {
-            Request::Register => self.register,
-            Request::Activate => self.activate,
-            Request::Renew => self.renew,
-            Request::Release => self.release,
-            Request::Withdraw => self.withdraw,
-            Request::Abort => self.abort,
-        }
-    }
-}
-
-impl Retry {
-    /// The pause before repetition number `attempt`, counted from 0. `chance` is between 0 and 1.
-    pub fn pause(&self, attempt: u32, chance: f64) -> Duration {
-        let full =
-            self.base.saturating_mul(1u32.checked_shl(attempt.min(16)).unwrap_or(u32::MAX)).min(self.cap);
-        full.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance.clamp(0.0, 1.0))
-    }
-}
+pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Who is told of every transition of every claim.
-pub type Observer = Arc<dyn Fn(&str, &'static Row) + Send + Sync>;
+pub(crate) type Observer = Arc<dyn Fn(&str, &'static Row) + Send + Sync>;
 
 /// What happens when a claim is lost, after its callbacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnLost {
     /// Nothing more: the program decides.
     #[default]
@@ -116,32 +34,22 @@ pub enum OnLost {
     Terminate,
 }
 
-/// Who makes a claim. A worker has one claim on a resource at a time; workers of one process queue for it like strangers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Worker(WorkerKind);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum WorkerKind {
-    Task(tokio::task::Id),
-    Thread(std::thread::ThreadId),
-    Named(String),
-}
-
-impl Worker {
-    /// The task that runs, or the thread where there is no task.
-    pub fn current() -> Self {
-        let thread = || WorkerKind::Thread(std::thread::current().id());
-        Self(tokio::task::try_id().map_or_else(thread, WorkerKind::Task))
-    }
-
-    /// One that the program names.
-    pub fn named(name: impl Into<String>) -> Self {
-        Self(WorkerKind::Named(name.into()))
-    }
-}
-
 /// Settings of a manager.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use leasehold_client::{OnLost, Options};
+///
+/// let options = Options::url("https://locks-1:4080,https://locks-2:4080")
+///     .key("the access key")
+///     .ttl(Duration::from_secs(20))
+///     .timeout(Duration::from_secs(600))
+///     .on_lost(OnLost::Terminate);
+/// # drop(options);
+/// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// The servers, tried in turn: `https://host:port`, `http://host:port`, `host:port`.
     pub urls: Vec<String>,
@@ -163,8 +71,11 @@ pub struct Options {
     pub end_timeout: Duration,
     /// What happens when a claim is lost, unless the claim says otherwise.
     pub on_lost: OnLost,
-    /// Told of every transition: for tests and for the curious.
-    pub observer: Option<Observer>,
+    /// Whether claims carry a session of their worker (task or thread), so that the server can refuse those that would wait for
+    /// each other for ever. The sessions extend the one in `LEASEHOLD_SESSION`.
+    pub sessions: bool,
+    /// Told of every transition, in tests.
+    pub(crate) observer: Option<Observer>,
 }
 
 impl Default for Options {
@@ -180,6 +91,7 @@ impl Default for Options {
             long_poll: Duration::from_secs(30),
             end_timeout: Duration::from_secs(10),
             on_lost: OnLost::default(),
+            sessions: true,
             observer: None,
         }
     }
@@ -193,9 +105,89 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// For one server.
+    /// For one server, or several with commas between them, which are tried in turn.
     pub fn url(url: &str) -> Self {
         Self { urls: split_urls(url), ..Self::default() }
+    }
+
+    /// The access key, sent as a bearer token.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Certificates for `https`.
+    #[must_use]
+    pub fn tls(mut self, tls: TlsFiles) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// How long claims stay active without renewal, unless they say otherwise.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long claims wait for their turn, unless they say otherwise.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The first part of every path.
+    #[must_use]
+    pub fn api_version(mut self, version: impl Into<String>) -> Self {
+        self.api_version = version.into();
+        self
+    }
+
+    /// How failed requests are repeated.
+    #[must_use]
+    pub fn retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// How long one question "is it my turn?" waits on the server. Zero: not at all, the client polls.
+    #[must_use]
+    pub fn long_poll(mut self, long_poll: Duration) -> Self {
+        self.long_poll = long_poll;
+        self
+    }
+
+    /// How long the last request of a claim is repeated before it is left to the server's ttl.
+    #[must_use]
+    pub fn end_timeout(mut self, end_timeout: Duration) -> Self {
+        self.end_timeout = end_timeout;
+        self
+    }
+
+    /// What happens when a claim is lost, unless the claim says otherwise.
+    #[must_use]
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = on_lost;
+        self
+    }
+
+    /// Claims carry no session unless they name one: deadlocks are not noticed. For programs whose tasks or threads hand
+    /// claims on to each other.
+    #[must_use]
+    pub fn no_sessions(mut self) -> Self {
+        self.sessions = false;
+        self
+    }
+
+    /// Is told of every transition of every claim.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// From `LEASEHOLD_ADDR` (several addresses separated by commas), `LEASEHOLD_KEY`, `LEASEHOLD_KEY_FILE`,
@@ -203,7 +195,9 @@ impl Options {
     pub fn from_env() -> Result<Self, Error> {
         let text = |name: &str| match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Some(value)),
-            Err(std::env::VarError::NotUnicode(_)) => Err(Error::Invalid(format!("{name} is not UTF-8"))),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::Invalid(format!("the variable {name} is not UTF-8")))
+            }
             _ => Ok(None),
         };
         let mut options = Self::default();
@@ -236,16 +230,15 @@ impl Options {
         if self.urls.is_empty() {
             return Err(Error::Invalid("no server address is given".into()));
         }
-        if let Some(key) = &self.key
-            && (key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()))
-        {
+        let is_bad = |key: &String| key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic());
+        if self.key.as_ref().is_some_and(is_bad) {
             return Err(Error::Invalid(
-                "the access key is empty or has characters that can't be in one".into(),
+                "the access key is empty, or has characters that no access key has".into(),
             ));
         }
         let version = &self.api_version;
         if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(Error::Invalid(format!("'{version}' is no API version; the current one is v1")));
+            return Err(Error::Invalid(format!("'{version}' is not an API version; the current one is v1")));
         }
         self.urls.iter().map(|url| Address::parse(url)).collect()
     }
@@ -264,78 +257,6 @@ pub fn read_key(path: &str) -> Result<String, Error> {
     Ok(text.lines().next().unwrap_or("").trim().to_string())
 }
 
-/// How long a claim may wait for its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wait {
-    /// As the manager says.
-    #[default]
-    Default,
-    /// For ever.
-    Forever,
-    /// For so long.
-    For(Duration),
-    /// Not at all: hold it now or not.
-    No,
-}
-
-/// A claim as asked for.
-#[derive(Debug, Clone, Default)]
-pub struct ClaimRequest {
-    /// What to hold.
-    pub resource: String,
-    /// How long it stays active without renewal; else the manager's.
-    pub ttl: Option<Duration>,
-    /// How long it may wait.
-    pub wait: Wait,
-    /// Any JSON, kept with the claim.
-    pub data: Option<Box<RawValue>>,
-    /// How long it may be held at most, renewals or not: then it counts as lost. `None`: for as long as it is wanted.
-    pub max_hold: Option<Duration>,
-    /// How long before the end of the ttl the claim is called lost, so that there is time to stop what it protects.
-    pub lead: Duration,
-    /// What happens when it is lost; else what the manager says.
-    pub on_lost: Option<OnLost>,
-    /// Whose it is; else the task or thread that asks for it.
-    pub worker: Option<Worker>,
-    /// Under which the claim is made, so that whoever asks again under the same key gets the same claim; else a new one.
-    pub idempotency_key: Option<String>,
-}
-
-impl ClaimRequest {
-    /// With defaults.
-    pub fn new(resource: impl Into<String>) -> Self {
-        Self { resource: resource.into(), ..Self::default() }
-    }
-
-    pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
-        let invalid = |what: String| Err(Error::Invalid(what));
-        if self.resource.is_empty() {
-            return invalid("the name of a resource must not be empty".into());
-        }
-        if self.max_hold == Some(Duration::ZERO) {
-            return invalid(
-                "a max_hold of 0 would hold nothing: leave it out to hold without a limit".into(),
-            );
-        }
-        if let Some(key) = &self.idempotency_key
-            && (key.is_empty() || key.len() > KEY_LEN_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()))
-        {
-            return invalid(format!("an idempotency key has 1 to {KEY_LEN_MAX} visible ASCII characters"));
-        }
-        let ttl = self.ttl.unwrap_or(options.ttl);
-        if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
-            return invalid(format!("a ttl of {ttl:?} can't be kept: it must be 1 ms to 100 days"));
-        }
-        if self.lead + margin(ttl) >= ttl {
-            return invalid(format!(
-                "{:?} to stop what a claim protects leave nothing of a ttl of {ttl:?}: give it a longer ttl",
-                self.lead
-            ));
-        }
-        Ok(())
-    }
-}
-
 /// What is held back of a ttl, against clocks that run at slightly different speeds and a machine that is slow to wake us.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)).min(ttl / 4)
@@ -349,22 +270,6 @@ pub(crate) fn renew_period(ttl: Duration, lead: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_grow_to_their_cap_and_leave_room_for_chance() {
-        let retry = Retries::default().renew;
-        assert_eq!(retry.pause(0, 0.0), retry.base);
-        assert_eq!(retry.pause(1, 0.0), retry.base * 2);
-        assert_eq!(retry.pause(60, 0.0), retry.cap);
-        assert_eq!(retry.pause(0, 1.0), retry.base / 2);
-        let retries = Retries::default();
-        for other in [retries.register, retries.activate, retries.renew, retries.release, retries.withdraw] {
-            assert!(
-                retries.abort.cap < other.cap && retries.abort.base < other.base,
-                "abort is the fast one"
-            );
-        }
-    }
 
     #[test]
     fn claims_are_renewed_every_third_of_the_ttl_and_given_up_before_it_ends() {
@@ -381,17 +286,8 @@ mod tests {
         let bad = |options: Options| options.check().unwrap_err().to_string();
         assert!(bad(Options::url("")).contains("no server address"));
         assert!(bad(Options::url("ftp://h")).contains("https"));
-        assert!(bad(Options { key: Some("a b".into()), ..Options::default() }).contains("access key"));
-        assert!(bad(Options { api_version: "v1/x".into(), ..Options::default() }).contains("API version"));
+        assert!(bad(Options::default().key("a b")).contains("access key"));
+        assert!(bad(Options::default().api_version("v1/x")).contains("API version"));
         assert_eq!(Options::url("a:1, b:2,").check().unwrap().len(), 2);
-        let options = Options::default();
-        let claim = |request: ClaimRequest| request.check(&options);
-        assert!(claim(ClaimRequest::new("")).is_err());
-        assert!(claim(ClaimRequest { lead: TTL_DEFAULT, ..ClaimRequest::new("r") }).is_err());
-        assert!(claim(ClaimRequest::new("r")).is_ok());
-        let endless = ClaimRequest { max_hold: Some(Duration::ZERO), ..ClaimRequest::new("r") };
-        assert!(claim(endless).unwrap_err().to_string().contains("leave it out"));
-        let keyed = |key: &str| ClaimRequest { idempotency_key: Some(key.into()), ..ClaimRequest::new("r") };
-        assert!(claim(keyed("a-1")).is_ok() && claim(keyed("a b")).is_err() && claim(keyed("")).is_err());
     }
 }

@@ -22,6 +22,7 @@ use crate::error::Error;
 
 /// The PEM files of a client. All of them may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TlsFiles {
     /// Authorities that are trusted instead of the system's.
     pub ca: Option<PathBuf>,
@@ -29,6 +30,34 @@ pub struct TlsFiles {
     pub client_certificate: Option<PathBuf>,
     /// Its private key; if left out, it is in the same file as the certificate.
     pub client_key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// Trusts these authorities instead of the system's.
+    #[must_use]
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one.
+    #[must_use]
+    pub fn client_certificate(mut self, path: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some(path.into());
+        self
+    }
+
+    /// The private key of that certificate.
+    #[must_use]
+    pub fn client_key(mut self, path: impl Into<PathBuf>) -> Self {
+        self.client_key = Some(path.into());
+        self
+    }
+
+    /// The configuration of a TLS client with these files, for programs that make connections of their own.
+    pub fn client_config(&self) -> Result<ClientConfig, Error> {
+        read(self).map_err(Error::Invalid)
+    }
 }
 
 /// What connections are made with.
@@ -58,19 +87,23 @@ impl Tls {
         stream: TcpStream,
     ) -> Result<TlsStream<TcpStream>, String> {
         let name = ServerName::try_from(host.to_string());
-        let name = name.map_err(|_| format!("no certificate can be for a host of the name '{host}'"))?;
+        let name = name.map_err(|_| format!("'{host}' is not a host name that a certificate can have"))?;
         let secure = TlsConnector::from(self.config()).connect(name, stream).await;
-        secure.map_err(|error| explain(&error).unwrap_or_else(|| format!("no TLS connection: {error}")))
+        secure.map_err(|error| match explain(&error) {
+            Some(why) => why,
+            None if was_closed(&error) => CLOSED.into(),
+            None => format!("no TLS connection: {error}"),
+        })
     }
 
-    /// The newest that can be read: a process may outlive its certificate, and whoever renews the files tells nobody.
+    /// The newest that can be read: a process may outlive its certificate, and is not told when the files are renewed.
     fn config(&self) -> Arc<ClientConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = look(&self.files);
-        if seen != current.seen
-            && let Ok(config) = read(&self.files)
-        {
-            *current = Current { seen, config: Arc::new(config) };
+        if seen != current.seen {
+            if let Ok(config) = read(&self.files) {
+                *current = Current { seen, config: Arc::new(config) };
+            }
         }
         current.config.clone()
     }
@@ -121,7 +154,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("the certificate in {}: {error}", path.display());
     let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
     let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
-    if found.is_empty() { Err(failed(&"there is none in this file")) } else { Ok(found) }
+    if found.is_empty() { Err(failed(&"there is no certificate in this file")) } else { Ok(found) }
 }
 
 /// What a TLS error behind another error means, and what to do about it.
@@ -144,26 +177,59 @@ pub(crate) fn explain(error: &(dyn StdError + 'static)) -> Option<String> {
             | AlertDescription::CertificateUnknown
             | AlertDescription::DecryptError),
         ) => format!(
-            "it refuses this client's certificate ({why:?}): use one that is valid and that an authority of the server's \
-             `client-ca` file has signed"
+            "it refuses this client's certificate ({}): use one that is valid and that an authority of the server's \
+             `client-ca` file has signed",
+            alert_in_words(*why)
         ),
         other => format!("no TLS connection: {other}"),
     })
+}
+
+/// Whether the other side ended the connection. It may read as a reset if it left our first bytes unread.
+fn was_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// A server at its limit of connections does this too: it has no other way to say so without TLS.
+const CLOSED: &str =
+    "it closed the connection before TLS began: it may have too many connections, so retry later";
+
+/// Why a server refused a certificate, as far as its alert tells.
+fn alert_in_words(why: AlertDescription) -> &'static str {
+    match why {
+        AlertDescription::UnknownCA => "its authority is unknown there",
+        AlertDescription::CertificateExpired => "it has expired",
+        AlertDescription::CertificateRevoked => "it was revoked",
+        AlertDescription::BadCertificate => "it is not valid",
+        AlertDescription::DecryptError => "a signature is wrong",
+        _ => "the server does not say why",
+    }
+}
+
+const NOT_TRUSTED: &str = "its certificate is from an authority that is not trusted here: give the authority's certificate \
+                           with --cacert or LEASEHOLD_CACERT";
+
+/// `a.example` out of `DnsName("a.example")`, as rustls names it.
+fn bare(name: &str) -> &str {
+    name.split_once('(').map_or(name, |(_, inner)| inner.trim_end_matches(')').trim_matches('"'))
 }
 
 fn explain_certificate(why: &CertificateError) -> String {
     let clock = "or set this machine's clock, if it is wrong";
     match why {
         // The second: an authority of the same name, with another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate is from an authority that is not trusted here: give the authority's certificate with --cacert \
-             or LEASEHOLD_CACERT"
-                .into()
-        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => NOT_TRUSTED.into(),
+        // The same, and that key is of another kind. The lowest rustls that we allow does not have this name.
+        other if format!("{other:?}").contains("SignatureAlgorithmForPublicKey") => NOT_TRUSTED.into(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
             "its certificate is for {}, not for {}: use a name of the certificate as the address, or add this name to the \
              certificate",
-            if presented.is_empty() { "no name at all".into() } else { presented.join(", ") },
+            if presented.is_empty() {
+                "no name at all".into()
+            } else {
+                presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
+            },
             expected.to_str()
         ),
         CertificateError::NotValidForName => {

@@ -6,10 +6,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Lost;
+use crate::error::{Blocker, Error, Lost};
 
 /// A claim as a server shows it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClaimInfo {
     /// Its URL; it ends with its id.
     pub url: String,
@@ -60,6 +61,12 @@ pub struct ClaimInfo {
     /// Whether it is active and is to let go.
     #[serde(default)]
     pub revoking: bool,
+    /// What it holds or wants, one by one; empty for a claim on one resource without mode, slots or session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<ItemInfo>,
+    /// The worker that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// Who holds the resource: only in the answer "not your turn".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<ClaimInfo>>,
@@ -84,6 +91,31 @@ impl ClaimInfo {
             (length, None) => Some((length - self.active_duration?).max(0.0)),
         }
     }
+}
+
+/// One resource of a claim as a server shows it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ItemInfo {
+    /// What it is about.
+    pub resource: String,
+    /// `exclusive` or `shared`; slots have `take` and `of`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// How many slots it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub take: Option<u32>,
+    /// How many slots there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
+    /// The slots that it holds, numbered from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<Vec<u32>>,
+    /// The fencing token for this resource.
+    pub token: Option<u64>,
+    /// Place among those that wait for this resource, 1 = next.
+    pub position: Option<u64>,
 }
 
 /// The id at the end of a claim's URL, or the id itself.
@@ -184,6 +216,36 @@ pub(crate) fn is_certainly_undone(status: u16, body: &[u8]) -> bool {
 /// Whether a Leasehold server refuses, and not a proxy or another server.
 pub(crate) fn is_problem_of_ours(body: &[u8]) -> bool {
     problem_of_ours(body).is_some()
+}
+
+/// Whether a server refuses a request because of its word `session`, which `is_plain` says is its only new one: the server is
+/// too old for it, or some of its cluster is.
+pub(crate) fn refuses_session(status: u16, body: &[u8], is_plain: bool) -> bool {
+    let is_unknown = || {
+        let body = serde_json::from_slice::<Value>(body).ok();
+        body.is_some_and(|body| body.get("session").is_some())
+    };
+    let is_upgrading = || {
+        let kind = problem_of_ours(body);
+        kind.is_some_and(|kind| matches!(kind.as_str(), "member-too-old" | "member-away" | "upgrading"))
+    };
+    match status {
+        400 => is_unknown(),
+        503 => is_plain && is_upgrading(),
+        _ => false,
+    }
+}
+
+/// The deadlock that a refusal is about.
+pub(crate) fn deadlock_in(status: u16, body: &[u8]) -> Option<Error> {
+    if status != 409 || problem_of_ours(body)? != "deadlock" {
+        return None;
+    }
+    let problem = serde_json::from_slice::<Value>(body).ok()?;
+    let cycle = problem.get("cycle").and_then(Value::as_array);
+    let step = |step: &Value| Blocker::deserialize(step).unwrap_or_default();
+    let cycle = cycle.map_or_else(Vec::new, |cycle| cycle.iter().map(step).collect());
+    Some(Error::Deadlock { detail: detail(body), cycle })
 }
 
 fn problem_of_ours(body: &[u8]) -> Option<String> {

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use leasehold_client::machine::{Action, Condition, Event, Request, State, Timer, step};
-use leasehold_client::transitions::TRANSITIONS;
+use leasehold_client::internals::machine::TRANSITIONS;
+use leasehold_client::internals::machine::{Action, Condition, Event, Request, State, Timer, step};
 
 /// source > destination > condition > actions, in the order of the document, with its slips settled:
 /// (1) Activating, on a signal, goes to Aborting; (2) Registering, on 201, goes to active, and therefore also does what
@@ -253,13 +253,23 @@ fn a_request_is_sent_exactly_where_a_response_is_awaited() {
 
 fn page() -> String {
     let mut page = String::from(
-        "# The claim machine\n\nMade from `crates/client/src/transitions.rs` by its test; `UPDATE_DOCS=1 cargo test -p \
-         leasehold-client --test\nspecification` writes it anew. [client.md](client.md) tells what the client makes of it.\n\n\
-         No answer, or one that makes no sense in its place, counts as a 5xx: what became of the request is not known.\n\
-         A failed request is repeated after the `Retry-After` of its answer, and after growing pauses without one.\n\
-         A row that names a status goes before one that names its class. A 4xx that says the claim has already ended the\n\
-         way the request wanted it to end is the 204 whose answer was lost. In the ending states (`Releasing`,\n\
-         `Withdrawing`, `Aborting`) the timeout timer bounds how long the last request is repeated.\n\n## States\n\n\
+        "# The claim machine\n\
+         \n\
+         For authors of clients: the states that a claim goes through in its client, and what moves it from one to the next. The requests are those\n\
+         of the [claims API](claims.md). Users of a client find what they need in [client.md](client.md).\n\
+         \n\
+         How to read the transitions:\n\
+         \n\
+         - In the state `from`, when `on` happens, the client does `then` and is in the state `to`. In states with a capital letter, a request is on its way.\n\
+         - A row that names a status goes before one that names its class: 404 before 4xx.\n\
+         - No answer, or one that makes no sense in its place, counts as a 5xx: nobody knows what became of the request.\n\
+         - A failed request is repeated after the `Retry-After` of its answer, or after growing pauses if there is none.\n\
+         - A 4xx that says that the claim has already ended, in the way that the request wanted, counts as the 204 whose answer was lost.\n\
+         - The timeout timer bounds how long the claim waits. In the ending states (`Releasing`, `Withdrawing`, `Aborting`) it bounds how long the\n\
+         \x20\x20last request is repeated.\n\
+         \n\
+         This page is made from `crates/client/src/transitions.rs`; `UPDATE_DOCS=1 cargo test -p leasehold-client --test specification` writes it anew.\n\n\
+         ## States\n\n\
          | state | meaning |\n|---|---|\n",
     );
     for state in State::ALL {

@@ -74,8 +74,7 @@ fn answer(stream: &TcpStream, granted: &str, seen: &Mutex<Vec<String>>) -> Optio
 /// How long the client relies on a claim that was granted so, and whether it had to be renewed first.
 fn relied_on(granted: &'static str) -> (Duration, bool) {
     let server = serve(granted);
-    let options =
-        Options { urls: vec![server.url.clone()], ttl: Duration::from_secs(60), ..Options::default() };
+    let options = Options::url(&server.url).ttl(Duration::from_secs(60));
     let manager = LockManager::new(options).unwrap();
     let claim = manager.request(ClaimRequest::new("r")).unwrap();
     let left = claim.holds_until().remaining();

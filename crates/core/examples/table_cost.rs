@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use leasehold_core::limits::EXPIRIES_PER_ENTRY;
 use leasehold_core::table::{ListFilter, ListPage, Restorer};
 use leasehold_core::{
-    Batch, ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Settings, Stamp, Status, Table, Target,
+    Batch, ClaimId, Command, Ending, Guard, Item, Mode, NewClaim, NewSet, OnBusy, Settings, Stamp, Status,
+    Table, Target,
 };
 
 /// How long each of many entries took. Other work on the machine shows in the worst ones, not in the median.
@@ -25,6 +26,12 @@ use leasehold_core::{
 struct Times(Vec<Duration>);
 
 impl Times {
+    /// The median for one of the `len` things an entry does, in nanoseconds.
+    fn median_ns(&mut self, len: u64) -> u64 {
+        self.0.sort_unstable();
+        self.0[self.0.len() / 2].as_nanos() as u64 / len
+    }
+
     /// The median for one of the `len` things an entry does, and the worst entries.
     fn print(mut self, what: &str, len: u64, target_ns: Option<u64>, target_us: Option<u64>) {
         self.0.sort_unstable();
@@ -49,6 +56,8 @@ fn main() {
     let mut load = Load { table: Table::default(), stamp: Stamp { now_us: 1, wall_us: 1 }, next: 0 };
     fill(&mut load, count);
     cycles(&mut load, count);
+    kinds(&mut load);
+    hand_overs();
     renewals(&mut load, count).print("renew", BATCH_LEN, Some(3_000), None);
     lists(&load, count);
     snapshots(&mut load, count);
@@ -79,6 +88,23 @@ impl Load {
         self.next += 1;
         let new = NewClaim::new(id(self.next), &name(self.next), "owner-1", Some(HOUR_US), OnBusy::Queue);
         Command::Claim(new)
+    }
+}
+
+impl Load {
+    /// A set under the number that was given out last.
+    fn new_set(&self, items: Vec<Item>) -> Command {
+        Command::ClaimSet(Box::new(NewSet {
+            id: id(self.next),
+            items,
+            owner: "owner-1".into(),
+            ttl_us: Some(HOUR_US),
+            on_busy: OnBusy::Queue,
+            data: None,
+            idempotency: None,
+            session: None,
+            lapses: false,
+        }))
     }
 }
 
@@ -114,23 +140,101 @@ fn fill(load: &mut Load, count: u64) {
 }
 
 fn cycles(load: &mut Load, count: u64) {
-    let release = |id| Command::Finish {
+    cycle(load, Load::new_claim).print("cycle: claim + release", BATCH_LEN, Some(3_000), None);
+    assert_eq!(load.table.live(), count);
+}
+
+/// Claims of one kind, made and released.
+fn cycle(load: &mut Load, mut new: impl FnMut(&mut Load) -> Command) -> Times {
+    let mut times = Times::default();
+    for _ in 0..3_000 {
+        let mut ids = Vec::new();
+        let mut claim = || {
+            let command = new(load);
+            ids.push(id(load.next));
+            command
+        };
+        let claims: Vec<Command> = (0..BATCH_LEN).map(|_| claim()).collect();
+        let claim = load.apply(claims);
+        let release = load.apply(ids.into_iter().map(release).collect());
+        times.0.push(claim + release);
+    }
+    times
+}
+
+fn release(id: ClaimId) -> Command {
+    Command::Finish {
         target: Target::Claim(id),
         guard: Guard::default(),
         ending: Ending::Released,
         reason: None,
         purge_data: false,
-    };
-    let mut times = Times::default();
-    for _ in 0..3_000 {
-        let first = load.next + 1;
-        let claims: Vec<Command> = (0..BATCH_LEN).map(|_| load.new_claim()).collect();
-        let claim = load.apply(claims);
-        let release = load.apply((first..first + BATCH_LEN).map(|i| release(id(i))).collect());
-        times.0.push(claim + release);
     }
-    times.print("cycle: claim + release", BATCH_LEN, Some(3_000), None);
-    assert_eq!(load.table.live(), count);
+}
+
+/// Shared claims, slots and sets beside the plain claim.
+fn kinds(load: &mut Load) {
+    load.apply(vec![Command::Upgrade { version: 3 }]);
+    let set = |load: &mut Load, modes: &[Mode]| {
+        let items = modes.iter().map(|mode| {
+            load.next += 1;
+            Item { resource: name(load.next).into(), mode: *mode }
+        });
+        let items = items.collect();
+        load.new_set(items)
+    };
+    let plain_ns = cycle(load, Load::new_claim).median_ns(BATCH_LEN);
+    print("kinds: plain claim + release, ns (median)", plain_ns, None);
+    let slots = Mode::Slots { take: 1, of: 5 };
+    let three = [Mode::Exclusive; 3];
+    let mixed = [Mode::Exclusive, Mode::Shared, slots];
+    for (what, modes, target) in [
+        ("shared", &[Mode::Shared][..], None),
+        ("slots", &[slots], None),
+        ("set of three", &three, Some(2 * plain_ns)),
+        ("set of three kinds", &mixed, Some(2 * plain_ns)),
+    ] {
+        let ns = cycle(load, |load| set(load, modes)).median_ns(BATCH_LEN);
+        print(&format!("kinds: {what}: claim + release, ns (median)"), ns, target);
+    }
+    let readers = |load: &mut Load| {
+        load.next += 1;
+        load.new_set(vec![Item { resource: name(0).into(), mode: Mode::Shared }])
+    };
+    let ns = cycle(load, readers).median_ns(BATCH_LEN);
+    print("kinds: 64 readers of one resource: claim + release, ns (median)", ns, None);
+}
+
+/// One resource goes from hand to hand among claims of all kinds: the length of its queue must not matter.
+fn hand_overs() {
+    let slots = Mode::Slots { take: 1, of: 2 };
+    let kinds = [Mode::Exclusive, Mode::Shared, Mode::Shared, slots, slots, slots];
+    for waiting in [2, 1_000, 50_000] {
+        let mut load = Load { table: Table::default(), stamp: Stamp { now_us: 1, wall_us: 1 }, next: 0 };
+        load.apply(vec![Command::Upgrade { version: 3 }]);
+        let claim = |load: &mut Load| {
+            load.next += 1;
+            let mut items =
+                vec![Item { resource: "mixed".into(), mode: kinds[load.next as usize % kinds.len()] }];
+            if load.next.is_multiple_of(7) {
+                items.push(Item { resource: name(load.next).into(), mode: Mode::Exclusive });
+            }
+            load.new_set(items)
+        };
+        let commands = (0..=waiting).map(|_| claim(&mut load)).collect();
+        load.apply(commands);
+        let (mut times, mut oldest) = (Times::default(), 1);
+        for _ in 0..2_000 {
+            let mut commands = Vec::new();
+            for _ in 0..BATCH_LEN / 2 {
+                commands.extend([release(id(oldest)), claim(&mut load)]);
+                oldest += 1;
+            }
+            times.0.push(load.apply(commands));
+        }
+        let ns = times.median_ns(BATCH_LEN / 2);
+        print(&format!("hand-over, {waiting} waiting: release + claim, ns (median)"), ns, None);
+    }
 }
 
 fn renew(id: ClaimId) -> Command {

@@ -121,13 +121,16 @@ pub enum Command {
         /// Why, in the words of whoever asked; kept with the claim.
         reason: Option<Arc<str>>,
     },
+    /// Hold several resources together, or one in another way than exclusively, or as part of a session. Needs table
+    /// version 3.
+    ClaimSet(Box<NewSet>),
 }
 
 impl Command {
     /// Whether it makes the table larger. All others are taken also by a node without memory for more: a holder that can't
     /// renew loses what it holds, and what a renewal brings is bounded by the budgets.
     pub fn grows(&self) -> bool {
-        matches!(self, Self::Claim(_) | Self::LockAll { .. })
+        matches!(self, Self::Claim(_) | Self::LockAll { .. } | Self::ClaimSet(_))
     }
 
     /// The table version from which on this command may stand in the log. A node that does not know that version can't
@@ -140,6 +143,9 @@ impl Command {
             | Self::Refuse
             | Self::Await { .. }
             | Self::RevokeWhenGone { .. } => 2,
+            Self::Claim(NewClaim { data: Some(Data { format: Format::Secret, .. }), .. })
+            | Self::LockAll { data: Some(Data { format: Format::Secret, .. }), .. } => 2,
+            Self::ClaimSet(_) => 3,
             _ => FIRST_TABLE_VERSION,
         }
     }
@@ -177,6 +183,75 @@ impl NewClaim {
             idempotency: None,
         }
     }
+}
+
+/// How a resource is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with others who share it.
+    Shared,
+    /// Some of the resource's slots, together with others as long as there are enough of them.
+    Slots {
+        /// How many are wanted: at least one, and at most `of`.
+        take: u16,
+        /// How many the resource has.
+        of: u16,
+    },
+}
+
+impl Mode {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Slots { .. } => "slots",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slots { take, of } => write!(f, "{take} of {of} slots"),
+            _ => f.write_str(self.as_str()),
+        }
+    }
+}
+
+/// A resource, and how it is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// What to hold.
+    pub resource: Arc<str>,
+    /// How.
+    pub mode: Mode,
+}
+
+/// A request to hold all items of a set, from the same instant to the same instant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewSet {
+    /// Chosen at random by the node that received the request; a second command with it changes nothing.
+    pub id: ClaimId,
+    /// What to hold: at least one item, each resource once.
+    pub items: Vec<Item>,
+    /// Who asks.
+    pub owner: Arc<str>,
+    /// How long it stays active without renewal; `None`: until it is ended.
+    pub ttl_us: Option<u64>,
+    /// What to do when an item is held or reserved.
+    pub on_busy: OnBusy,
+    /// The caller's data.
+    pub data: Option<Data>,
+    /// The client's own key, under which a retried request finds the first one's claim.
+    pub idempotency: Option<Idempotency>,
+    /// The worker that the claim belongs to: a path (`a`, `a/b`). Waiting for oneself or for an ancestor is refused.
+    pub session: Option<Arc<str>>,
+    /// While it waits, it is withdrawn when its client has not asked for it for its ttl.
+    pub lapses: bool,
 }
 
 /// What a claim does when its resource is held by another.
@@ -240,6 +315,8 @@ pub enum Format {
     Json,
     /// Anything.
     Bytes,
+    /// Anything, and whoever knows it may end the claim: it is never shown to others. Needs table version 2.
+    Secret,
 }
 
 /// A client's idempotency key, already reduced to fixed sizes.
@@ -322,6 +399,9 @@ impl fmt::Display for Command {
             Self::Refuse => f.write_str("refuse"),
             Self::Await { id, .. } => write!(f, "await {id}"),
             Self::RevokeWhenGone { id, .. } => write!(f, "revoke {id} when its holder is gone"),
+            Self::ClaimSet(new) => {
+                write!(f, "claim {} items as {} for {}", new.items.len(), new.id, new.owner)
+            }
         }
     }
 }

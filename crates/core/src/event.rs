@@ -7,10 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::command::Mode;
 use crate::name::{ClaimId, Stamp};
 use crate::table::Status;
 
-/// Something that happened to one claim.
+/// Something that happened to one claim: one event for each of its items, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// When it was applied.
@@ -23,8 +24,12 @@ pub struct Event {
     pub resource: Arc<str>,
     /// Of whom.
     pub owner: Arc<str>,
-    /// The claim's fencing token; 0 before its grant.
+    /// The fencing token of the claim on this resource; 0 before its grant.
     pub token: u64,
+    /// How it wants or holds the resource.
+    pub mode: Mode,
+    /// Which of the claim's items this is about: 0 is the first, and the only one of most claims.
+    pub item: u16,
     /// Why it ended, or is to end, in the words of whoever ended it.
     pub reason: Option<Arc<str>>,
 }
@@ -55,6 +60,10 @@ pub enum EventKind {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { claim, resource, token, .. } = self;
+        let mode = |f: &mut fmt::Formatter<'_>| match self.mode {
+            Mode::Exclusive => Ok(()),
+            mode => write!(f, " ({mode})"),
+        };
         match self.kind {
             EventKind::Queued => write!(f, "queued {claim} on {resource}"),
             EventKind::Activated { .. } => write!(f, "active {claim} on {resource} token={token}"),
@@ -62,6 +71,7 @@ impl fmt::Display for Event {
             EventKind::Revoking => write!(f, "revoking {claim} on {resource} token={token}"),
             EventKind::Ended { status, .. } if *token == 0 => write!(f, "{status} {claim} on {resource}"),
             EventKind::Ended { status, .. } => write!(f, "{status} {claim} on {resource} token={token}"),
-        }
+        }?;
+        mode(f)
     }
 }

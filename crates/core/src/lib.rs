@@ -25,9 +25,10 @@ pub mod table;
 
 pub use budget::{Budgets, Scope, Used, counted_bytes};
 pub use command::{
-    Batch, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Settings, Target,
+    Batch, Command, Data, Ending, Format, Guard, Idempotency, Item, Mode, NewClaim, NewSet, OnBusy, Settings,
+    Target,
 };
 pub use event::{Event, EventKind};
 pub use name::{ClaimId, ParseClaimIdError, Stamp};
-pub use outcome::{Outcome, Rejection, View};
+pub use outcome::{ItemView, Link, Outcome, Rejection, SetView, View, Wait};
 pub use table::{Applied, Claim, End, Status, Table};

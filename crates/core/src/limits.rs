@@ -32,11 +32,35 @@ pub const EXPIRIES_PER_ENTRY: usize = 100;
 /// anything, and ended by the next entries.
 pub const OVERDUE_WAITS_PER_ENTRY: usize = 100;
 
-/// How many claims one `Revoke` command ends at the most; its caller asks again until none is left.
+/// How many items of claims one `Revoke` command ends at the most, and of its last claim all; its caller asks again until
+/// none is left.
 pub const REVOCATIONS_PER_COMMAND: usize = 500;
 
 /// Most resources in one all-or-nothing command: the typed locks promise 10,000 in a call.
 pub const LOCK_ALL_LEN_MAX: usize = 20_000;
+
+/// Most items in one claim: each costs a place in a queue, and an event with every renewal.
+pub const ITEMS_MAX: usize = 1000;
+
+/// Most slots of one resource. A holder's slots are named one by one in every answer.
+pub const SLOTS_MAX: u16 = 10_000;
+
+/// Most claims that hold or reserve one resource at a time.
+pub const HOLDERS_MAX: u64 = 100_000;
+
+/// Longest path of a session, in bytes: a worker's name and a few levels of nested commands.
+pub const SESSION_LEN_MAX: usize = 512;
+
+/// How many items a look for a deadlock visits at the most: about a millisecond. Beyond it the claim waits unchecked.
+pub const DEADLOCK_ITEMS_MAX: usize = 10_000;
+
+/// How many items of waiting claims one entry admits at the most, beyond one for each item that ended in it: a writer that ends in front
+/// of a hundred thousand readers stalls nobody. The rest follows in the next entries, in order.
+pub const ADMISSIONS_PER_ENTRY: usize = 1000;
+
+/// How many holders of a resource a command looks through for some that are over, while a backlog of due claims is worked
+/// off. With more of them the resource counts as unsettled until the backlog is gone.
+pub const SETTLED_HOLDERS_MAX: usize = 1000;
 
 /// Default for [`crate::Settings::finished_max`]: newest finished claims that stay readable.
 pub const FINISHED_MAX_DEFAULT: u64 = 100_000;

@@ -63,13 +63,14 @@ fn a_command_allocates_no_more_than_its_budget() {
 
 // A renewal, a release and a hand-over make one copy of the resource's name each, which the outcome and the events
 // share: a name that lay ready for them would cost 42 bytes more for every held claim (see `memory.rs`).
+// Shared claims, slots and sets cost every claim eight bytes each in its event, its view and its rare part or its queue.
 const CLAIM: Budget = Budget { allocations: 1.36, bytes: 555.0 };
 const RENEW: Budget = Budget { allocations: 2.0, bytes: 408.0 };
-const WAIT: Budget = Budget { allocations: 3.03, bytes: 573.0 };
+const WAIT: Budget = Budget { allocations: 3.03, bytes: 597.0 };
 const HAND_OVER: Budget = Budget { allocations: 4.04, bytes: 646.0 };
-const RELEASE: Budget = Budget { allocations: 3.0, bytes: 496.0 };
+const RELEASE: Budget = Budget { allocations: 3.0, bytes: 520.0 };
 // Nor does it take room for a history: one claim that is over stands where the holder stood.
-const RELEASE_OF_ONE: Budget = Budget { allocations: 3.0, bytes: 496.0 };
+const RELEASE_OF_ONE: Budget = Budget { allocations: 3.0, bytes: 520.0 };
 const STAMP: Stamp = Stamp { now_us: 1_000_000, wall_us: 1_700_000_000_000_000 };
 
 fn apply(table: &mut Table, commands: Vec<Command>) -> Applied {

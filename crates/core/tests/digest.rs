@@ -16,11 +16,11 @@ use std::fs;
 
 use leasehold_core::table::{Frozen, NEWEST_TABLE_VERSION, RestoreError, Restorer};
 use leasehold_core::{
-    Applied, Batch, Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy,
-    Scope, Settings, Stamp, Table, Target,
+    Applied, Batch, Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, Item, Mode,
+    NewClaim, NewSet, OnBusy, Outcome, Scope, Settings, Stamp, Table, Target,
 };
 use proptest::prelude::*;
-use steps::{Step, story};
+use steps::{Step, story, story_of_crowds, story_of_sets};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/snapshot-1.bin");
 const GOLDEN_DIGEST: &str = "578a0fe88ecd2ae0b43a4f595d265a6c0a7d96772c207daa8ae2b660525a4071";
@@ -43,20 +43,12 @@ proptest! {
 
     #[test]
     fn a_restored_table_goes_on_like_the_first(steps in story(40)) {
-        let log = log(&steps);
-        for cut in 0..=log.len() {
-            let mut table = Table::default();
-            log[..cut].iter().for_each(|batch| drop(table.apply(batch)));
-            let mut restored = restore(&chunks(&table.freeze())).unwrap();
-            restored.check(true).unwrap();
-            prop_assert_eq!(restored.freeze().digest(), table.freeze().digest());
-            for batch in &log[cut..] {
-                let (expected, found) = (table.apply(batch), restored.apply(batch));
-                same(&expected, &found);
-            }
-            restored.check(true).unwrap();
-            prop_assert_eq!(restored.freeze().digest(), table.freeze().digest());
-        }
+        goes_on_alike(&log(&steps));
+    }
+
+    #[test]
+    fn a_restored_table_with_sets_goes_on_like_the_first(steps in story_of_sets(40)) {
+        goes_on_alike(&log(&steps));
     }
 
     #[test]
@@ -71,6 +63,32 @@ proptest! {
         for (frozen, digest) in frozen {
             prop_assert_eq!(frozen.digest(), digest);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restored_table_with_crowds_goes_on_like_the_first(steps in story_of_crowds(20)) {
+        goes_on_alike(&log(&steps));
+    }
+}
+
+/// Wherever a log is cut, a table that is restored there does the same as the one that was not.
+fn goes_on_alike(log: &[Batch]) {
+    for cut in 0..=log.len() {
+        let mut table = Table::default();
+        log[..cut].iter().for_each(|batch| drop(table.apply(batch)));
+        let mut restored = restore(&chunks(&table.freeze())).unwrap();
+        restored.check(true).unwrap();
+        assert_eq!(restored.freeze().digest(), table.freeze().digest());
+        for batch in &log[cut..] {
+            let (expected, found) = (table.apply(batch), restored.apply(batch));
+            same(&expected, &found);
+        }
+        restored.check(true).unwrap();
+        assert_eq!(restored.freeze().digest(), table.freeze().digest());
     }
 }
 
@@ -186,9 +204,13 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_is_an_error_or_another_sound_table(
-        place in any::<prop::sample::Index>(), bit in 0u8..8, newest in any::<bool>(),
+        place in any::<prop::sample::Index>(), bit in 0u8..8, version in 1..=3,
     ) {
-        let story = if newest { story_of_version_2() } else { story_by_hand() };
+        let story = match version {
+            1 => story_by_hand(),
+            2 => story_of_version_2(),
+            _ => story_of_version_3(),
+        };
         let mut chunks = chunks(&story.freeze());
         let len: usize = chunks.iter().map(Vec::len).sum();
         let mut place = place.index(len);
@@ -232,9 +254,31 @@ fn use_up(table: &mut Table) {
     table.check(false).unwrap();
 }
 
+/// Sets have the most to go wrong with: slots twice, items that hold what they can't, sessions of nobody.
+#[test]
+fn every_flipped_bit_of_sets_is_an_error_or_another_sound_table() {
+    let frozen = with_sets(Table::default()).freeze();
+    let (whole, digest) = (chunks(&frozen), frozen.digest());
+    let mut sound = 0;
+    for (count, chunk) in whole.iter().enumerate() {
+        for bit in 0..chunk.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[count][bit / 8] ^= 1 << (bit % 8);
+            if let Ok(mut table) = restore(&flipped) {
+                assert_ne!(table.freeze().digest(), digest);
+                use_up(&mut table);
+                sound += 1;
+            }
+        }
+    }
+    assert!(sound > 0, "no bit is free to be another");
+}
+
 #[test]
 fn every_truncation_is_an_error() {
-    for whole in [story_by_hand(), story_of_version_2()].map(|table| chunks(&table.freeze())) {
+    for whole in
+        [story_by_hand(), story_of_version_2(), story_of_version_3()].map(|table| chunks(&table.freeze()))
+    {
         for count in 0..whole.len() {
             assert!(restore(&whole[..count]).is_err(), "{count} chunks");
             for len in 0..whole[count].len() {
@@ -382,4 +426,97 @@ fn story_of_version_2() -> Table {
     table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
     table.check(false).unwrap();
     table
+}
+
+fn item(resource: &str, mode: Mode) -> Item {
+    Item { resource: resource.into(), mode }
+}
+
+fn new_set(id: u128, items: Vec<Item>) -> NewSet {
+    NewSet {
+        id: ClaimId::from_u128(id << 64 | id),
+        items,
+        owner: "ann".into(),
+        ttl_us: Some(600_000_000),
+        on_busy: OnBusy::Queue,
+        data: None,
+        idempotency: None,
+        session: None,
+        lapses: false,
+    }
+}
+
+/// The same, with sets that hold, wait, reserve and are over.
+fn story_of_version_3() -> Table {
+    with_sets(story_of_version_2())
+}
+
+fn with_sets(mut table: Table) -> Table {
+    use Mode::{Exclusive, Shared};
+    let now_us = table.clock().now_us + 1_000_000;
+    let slots = |take| Mode::Slots { take, of: 5 };
+    let session = |path: &str| Some(path.into());
+    let sets = [
+        new_set(400, vec![item("set/over", Exclusive), item("set/pool", slots(1))]),
+        NewSet {
+            session: session("w"),
+            ..new_set(401, vec![item("set/r", Shared), item("set/x", Exclusive)])
+        },
+        new_set(402, vec![item("set/r", Shared)]),
+        NewSet { session: session("w/1"), ..new_set(403, vec![item("set/pool", slots(2))]) },
+        new_set(404, vec![item("set/pool", slots(1)), item("set/r", Shared), item("set/y", Exclusive)]),
+        NewSet {
+            session: session("v"),
+            lapses: true,
+            ..new_set(405, vec![item("set/x", Exclusive), item("set/z", Shared), item("set/pool", slots(1))])
+        },
+        NewSet { lapses: true, ..new_set(406, vec![item("set/z", Exclusive)]) },
+    ];
+    let sets = sets.into_iter().map(|set| Command::ClaimSet(Box::new(set)));
+    let end = Command::Finish {
+        target: Target::Claim(ClaimId::from_u128(400 << 64 | 400)),
+        guard: Guard::default(),
+        ending: Ending::Released,
+        reason: None,
+        purge_data: false,
+    };
+    let commands = std::iter::once(Command::Upgrade { version: 3 }).chain(sets).chain([end]).collect();
+    let applied =
+        table.apply(&Batch { stamp: Stamp { now_us, wall_us: 1_700_000_000_000_000 + now_us }, commands });
+    let waiting = applied.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Queued(_)));
+    assert_eq!(waiting.count(), 2, "{:?}", applied.outcomes);
+    table.check(false).unwrap();
+    table
+}
+
+#[test]
+fn every_difference_of_a_set_shows_in_the_digest() {
+    use Mode::{Exclusive, Shared};
+    let slots = |take, of| vec![item("a/1", Mode::Slots { take, of })];
+    let one = || new_set(1, vec![item("a/1", Shared), item("a/2", Exclusive)]);
+    let sets = vec![
+        one(),
+        NewSet { items: vec![item("a/2", Exclusive), item("a/1", Shared)], ..one() },
+        NewSet { items: vec![item("a/1", Shared), item("a/2", Shared)], ..one() },
+        NewSet { items: vec![item("a/1", Shared), item("a/3", Exclusive)], ..one() },
+        NewSet { items: vec![item("a/1", Shared)], ..one() },
+        NewSet { items: vec![item("a/1", Exclusive)], ..one() },
+        NewSet { items: slots(1, 2), ..one() },
+        NewSet { items: slots(2, 2), ..one() },
+        NewSet { items: slots(1, 3), ..one() },
+        NewSet { session: Some("s".into()), ..one() },
+        NewSet { session: Some("s/t".into()), ..one() },
+        NewSet { lapses: true, ..one() },
+    ];
+    let count = sets.len();
+    let digest = |set: NewSet| {
+        let mut table = Table::default();
+        let commands = vec![Command::Upgrade { version: 3 }, Command::ClaimSet(Box::new(set))];
+        table.apply(&Batch { stamp: Stamp { now_us: 5, wall_us: 5 }, commands });
+        table.freeze().digest()
+    };
+    let mut digests: Vec<[u8; 32]> = sets.into_iter().map(digest).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), count);
 }

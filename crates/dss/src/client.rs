@@ -13,7 +13,7 @@ use crate::config::{Config, Options};
 use crate::http::{Connection, Failure, Reply};
 use crate::refresh::Refresher;
 use crate::sys::{self, PerProcess};
-use crate::wire::{self, Answer, Body, Kind, Lock, Verb};
+use crate::wire::{self, Body, Kind, Lock, LocksAnswer, Verb};
 
 /// Idle connections that are kept: about as many threads as call at once.
 const IDLE_LEN_MAX: usize = 64;
@@ -174,7 +174,7 @@ impl Drop for Client {
 /// their order: what a failed call says nothing about has the call's error.
 fn in_chunks(
     ids: &[&str],
-    mut call: impl FnMut(&[&str]) -> Result<Answer, Errno>,
+    mut call: impl FnMut(&[&str]) -> Result<LocksAnswer, Errno>,
 ) -> (Vec<Lock>, Result<(), Errno>) {
     let (mut locks, mut result) = (Vec::new(), Ok(()));
     for chunk in wire::chunks(ids) {
@@ -221,7 +221,13 @@ impl Process {
     }
 
     /// Sends a call until its answer is known: to the server that answered last, then to the others in turn.
-    fn call(&self, kind: Kind, verb: Verb, mut body: Body<'_>, deadline: Instant) -> Result<Answer, Errno> {
+    fn call(
+        &self,
+        kind: Kind,
+        verb: Verb,
+        mut body: Body<'_>,
+        deadline: Instant,
+    ) -> Result<LocksAnswer, Errno> {
         let path = format!("/v1/dss/{}/{}", kind.as_str(), verb.as_str());
         let (asked, servers) = (body.ids, self.config.servers.len());
         let mut tries = Tries::new(body.call.is_some(), servers);
@@ -229,8 +235,8 @@ impl Process {
             let bytes = serde_json::to_vec(&body).map_err(|_| Errno(libc::ENOMEM))?;
             let at = self.preferred.load(Ordering::Relaxed);
             let trouble = match self.send(at, &path, &bytes, tries.until(deadline), tries.count > 0) {
-                Ok(reply) => match (reply.status, Answer::read(&reply, asked)) {
-                    (502..=504, _) => Trouble::Later { certain: reply.status == 503 },
+                Ok(reply) => match (reply.status, LocksAnswer::read(&reply, asked)) {
+                    (502..=504, _) => Trouble::Later { certain: wire::is_certainly_undone(&reply) },
                     // Somebody else's server, or one that does not know the key yet.
                     (_, Err(errno @ Errno(libc::EPROTO | libc::EPERM))) => Trouble::Refused(errno),
                     (_, answer) => return answer,
@@ -301,7 +307,7 @@ impl Process {
 /// Why a call has to be sent again.
 #[derive(Clone, Copy)]
 enum Trouble {
-    /// The server can't now (503), does not know itself (504), or a proxy may have lost it on the way (502).
+    /// The server can't now (503), does not know itself (504), or a proxy may have lost it on the way (502, or its own 503).
     Later {
         certain: bool,
     },

@@ -111,7 +111,7 @@ pub struct Lock {
 
 /// The server's answer.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct LocksAnswer {
     #[serde(deserialize_with = "errno")]
     pub(crate) errno: Option<Errno>,
     pub(crate) locks: Vec<Lock>,
@@ -130,7 +130,18 @@ fn errno<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Err
     }))
 }
 
-impl Answer {
+/// Whether the server itself says that the call certainly did not happen. A 503 of a proxy says nothing: some proxies send
+/// it after the request has reached the server.
+pub(crate) fn is_certainly_undone(reply: &Reply) -> bool {
+    #[derive(Deserialize)]
+    struct Problem {
+        r#type: String,
+    }
+    let problem = serde_json::from_slice::<Problem>(&reply.body);
+    reply.status == 503 && problem.is_ok_and(|problem| problem.r#type.starts_with("urn:leasehold:problem:"))
+}
+
+impl LocksAnswer {
     /// Whether it is about these ids and no others, and its error is the first of theirs.
     fn is_about(&self, asked: &[&str]) -> bool {
         let first = self.locks.iter().find_map(|lock| lock.errno);
@@ -233,7 +244,7 @@ mod tests {
     #[test]
     fn only_an_answer_is_taken_for_one() {
         let read = |status, body: &str| {
-            let answer = Answer::read(&Reply { status, body: body.into() }, Some(&["a"]));
+            let answer = LocksAnswer::read(&Reply { status, body: body.into() }, Some(&["a"]));
             answer.map(|answer| answer.errno.map_or(0, |errno| errno.0)).map_err(|errno| errno.0)
         };
         let lock = |id: &str, errno: &str| {
@@ -264,5 +275,15 @@ mod tests {
         assert_eq!(read(401, "who?"), Err(libc::EPERM));
         assert_eq!(read(403, "{}"), Err(libc::EPERM));
         assert_eq!(read(507, "{}"), Err(libc::ENOSPC));
+    }
+
+    #[test]
+    fn only_the_server_itself_can_say_that_nothing_happened() {
+        let undone = |status, body: &str| is_certainly_undone(&Reply { status, body: body.into() });
+        assert!(undone(503, r#"{"type": "urn:leasehold:problem:no-leader", "status": 503}"#));
+        assert!(!undone(504, r#"{"type": "urn:leasehold:problem:outcome-unknown", "status": 504}"#));
+        for foreign in ["", "<html>Service Unavailable</html>", "{}", r#"{"type": "about:blank"}"#] {
+            assert!(!undone(503, foreign), "{foreign}");
+        }
     }
 }

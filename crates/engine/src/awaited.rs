@@ -1,9 +1,9 @@
-//! What this node has sent towards the log and still waits for.
+//! Parcels that this node has sent towards the log and that have no outcome yet.
 //!
-//! In:    parcels from `propose.rs`, each with those who wait for its outcomes.
-//! Out:   the outcomes, when this node's own table has applied the parcel: on every node, leader or not, the same way.
-//!        So whoever is answered finds what it did in the table of the node that answered.
-//! Never: forgets a parcel before its outcome is known, or somebody says that it is unknown.
+//! In:    parcels from `propose.rs`, each with the requests that wait for its outcomes.
+//! Out:   the outcomes, when this node's own table has applied the parcel. Leaders and followers do the same, so a client
+//!        that reads from the node that answered it sees its own change.
+//! Never: forgets a parcel before its outcome is known, or given up as unknown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,18 @@ use tokio::sync::{Notify, oneshot};
 use super::EngineError;
 use super::entry::{Origin, Origins, Parcel};
 use super::freshness::Newest;
+use super::hops::{self, Traced};
 use super::types::NodeId;
 #[cfg(feature = "sim")]
 use crate::machine::simulated::{Bug, is_planted};
 use crate::machine::{Instant, random};
 
-/// Whether such an id ([`Awaited::claim_id`]) was given by this node.
+/// Whether this node made a claim's id (with [`Awaited::claim_id`]).
 pub(super) fn is_of_node(id: ClaimId, node: NodeId) -> bool {
     (id.as_u128() >> 112) as u64 == node & 0xffff
 }
 
-/// Whether a refused parcel that is in doubt counts as such: a bug that the simulation must find.
+/// Whether a refused parcel may still happen. A planted bug says no, and the simulation must find it.
 #[cfg(feature = "sim")]
 fn is_in_doubt(in_doubt: bool) -> bool {
     if in_doubt {
@@ -36,17 +37,17 @@ fn is_in_doubt(in_doubt: bool) -> bool {
     in_doubt && !is_planted(Bug::RefusedYetDone)
 }
 
-/// Who waits for which outcomes of a parcel, in its order.
+/// Where the outcomes of a parcel's commands go. A parcel has these in the order of its commands.
 #[derive(Debug)]
-pub enum Reply {
-    /// One command's.
+pub enum OutcomeSender {
+    /// The outcome of one command.
     One(oneshot::Sender<Result<Outcome, EngineError>>),
-    /// Those of so many commands.
+    /// The outcomes of several commands, and how many they are.
     Many(usize, oneshot::Sender<Result<Vec<Outcome>, EngineError>>),
 }
 
-impl Reply {
-    /// Tells that there is no outcome.
+impl OutcomeSender {
+    /// Reports that there is no outcome.
     pub fn fail(self, error: EngineError) {
         match self {
             Self::One(reply) => drop(reply.send(Err(error))),
@@ -55,30 +56,34 @@ impl Reply {
     }
 }
 
-/// A parcel on its way.
+/// A parcel without an outcome.
 #[derive(Debug)]
 struct OnItsWay {
     commands: Arc<Vec<Command>>,
-    replies: Vec<Reply>,
-    /// Whether somebody has it who may yet get it into the log; otherwise it is to be sent (again).
+    replies: Vec<OutcomeSender>,
+    /// Whether it was sent and may still reach the log. If not, it has to be sent (again).
     sent: bool,
-    /// Whether a copy of it may be in somebody's hands, or in a log: then nobody can say that it did not happen.
+    /// Whether an earlier copy may be in a log or on its way to one. Then a refusal does not prove that it did not happen.
     in_doubt: bool,
     /// When the oldest of its commands was submitted.
     since: Instant,
+    /// When it was last sent.
+    sent_at: Instant,
+    /// The requests of its commands that are traced.
+    traced: Traced,
 }
 
-/// The parcels of this run of this node.
+/// The parcels of this process.
 #[derive(Debug)]
 pub struct Awaited {
     node: NodeId,
     run: u64,
     parcels: Mutex<Numbered>,
-    /// Whether any is to be sent again, so that the proposer need not look.
+    /// Whether a parcel has to be sent again. Saves the proposer a look under the lock.
     unsent: AtomicBool,
-    /// Told when there is room for more, or one is to be sent again.
+    /// Notified when there is room for more parcels, or one has to be sent again.
     pub changed: Notify,
-    /// Told of each parcel that was applied: what was acknowledged before it was made is in the table as well.
+    /// Told of each parcel that was applied: the table then also has everything that was acknowledged before that parcel.
     newest: Arc<Newest>,
 }
 
@@ -89,13 +94,13 @@ struct Numbered {
 }
 
 impl Awaited {
-    /// Nothing yet, for a run that no other has had.
+    /// No parcels yet, and a random number for this process.
     pub fn new(node: NodeId, newest: Arc<Newest>) -> Self {
         let (parcels, unsent, changed) = Default::default();
         Self { node, run: random(), parcels, unsent, changed, newest }
     }
 
-    /// Which process this is: no other, of this node or another one, has the same number.
+    /// The number of this process. No other process, of any node, has the same.
     pub(super) fn run(&self) -> u64 {
         self.run
     }
@@ -106,23 +111,31 @@ impl Awaited {
         ClaimId::from_u128(u128::from(self.node & 0xffff) << 112 | u128::from(self.run as u32) << 80 | random)
     }
 
-    /// Whether such an id was given by an earlier process of this node.
+    /// Whether an earlier process of this node made a claim's id.
     pub(super) fn is_of_earlier_run(&self, id: ClaimId) -> bool {
         is_of_node(id, self.node) && (id.as_u128() >> 80) as u32 != self.run as u32
     }
 
-    /// Gives a parcel its name and waits for it.
-    pub(super) fn expect(&self, commands: Arc<Vec<Command>>, replies: Vec<Reply>, since: Instant) -> Origin {
+    /// Gives a parcel its name, and keeps it until its outcomes are known.
+    pub(super) fn expect(
+        &self,
+        commands: Arc<Vec<Command>>,
+        replies: Vec<OutcomeSender>,
+        since: Instant,
+        traced: Traced,
+    ) -> Origin {
         let mut parcels = self.parcels.lock();
         parcels.newest += 1;
         let number = parcels.newest;
-        parcels
-            .on_their_way
-            .insert(number, OnItsWay { commands, replies, sent: true, in_doubt: false, since });
+        let sent_at = Instant::now();
+        parcels.on_their_way.insert(
+            number,
+            OnItsWay { commands, replies, sent: true, in_doubt: false, since, sent_at, traced },
+        );
         Origin { node: self.node, run: self.run, number }
     }
 
-    /// How many are on their way.
+    /// How many parcels have no outcome yet.
     pub(super) fn len(&self) -> usize {
         self.parcels.lock().on_their_way.len()
     }
@@ -132,21 +145,21 @@ impl Awaited {
         self.unsent.load(Ordering::Acquire)
     }
 
-    /// Takes what is to be sent again: it counts as sent from now on.
+    /// Takes the parcels that have to be sent again. They count as sent from now on.
     pub(super) fn take_unsent(&self) -> Vec<(Origin, Arc<Vec<Command>>)> {
         let mut parcels = self.parcels.lock();
         self.unsent.store(false, Ordering::Release);
         let unsent = parcels.on_their_way.iter_mut().filter(|(_, parcel)| !parcel.sent);
         unsent
             .map(|(&number, parcel)| {
-                parcel.sent = true;
+                (parcel.sent, parcel.sent_at) = (true, Instant::now());
                 (Origin { node: self.node, run: self.run, number }, parcel.commands.clone())
             })
             .collect()
     }
 
-    /// One did not get through, as far as anybody knows: it has to be sent again. `in_doubt`: it may have got through all
-    /// the same.
+    /// A parcel did not reach the leader, as far as this node knows, and has to be sent again. `in_doubt`: it may have
+    /// reached the leader all the same.
     pub(super) fn send_again(&self, origin: &Origin, in_doubt: bool) {
         if !self.is_ours(origin) {
             return;
@@ -159,18 +172,26 @@ impl Awaited {
         self.changed.notify_one();
     }
 
-    /// There is another leader: whatever is not in the table yet has to be sent to it.
+    /// The leader has changed: parcels that are not in the table yet have to be sent to the new one.
     pub(super) fn send_all_again(&self) {
-        let mut parcels = self.parcels.lock();
-        parcels.on_their_way.values_mut().for_each(|parcel| {
-            parcel.in_doubt |= parcel.sent;
-            parcel.sent = false;
-        });
-        self.unsent.store(!parcels.on_their_way.is_empty(), Ordering::Release);
-        self.changed.notify_one();
+        self.send_again_older(Duration::ZERO);
     }
 
-    /// One was refused before it came near the log: nothing happened, unless an earlier copy of it is on its way.
+    /// What was sent so long ago and is not in the table yet has to be sent again: the leader that took it may have been
+    /// unable to put it into the log.
+    pub(super) fn send_again_older(&self, max: Duration) {
+        let mut parcels = self.parcels.lock();
+        let is_lost = |parcel: &OnItsWay| parcel.sent && parcel.sent_at.elapsed() >= max;
+        for parcel in parcels.on_their_way.values_mut().filter(|parcel| is_lost(parcel)) {
+            (parcel.sent, parcel.in_doubt) = (false, true);
+        }
+        if parcels.on_their_way.values().any(|parcel| !parcel.sent) {
+            self.unsent.store(true, Ordering::Release);
+            self.changed.notify_one();
+        }
+    }
+
+    /// A parcel was refused before it reached the log: nothing happened, unless an earlier copy is on its way.
     pub(super) fn refuse(&self, origin: &Origin, error: &EngineError) {
         let refused = self.parcels.lock().on_their_way.remove(&origin.number);
         if let Some(parcel) = refused {
@@ -183,7 +204,7 @@ impl Awaited {
         self.changed.notify_one();
     }
 
-    /// Nobody knows what becomes of them.
+    /// Reports all parcels as unknown.
     pub(super) fn give_up(&self) {
         self.give_up_if(|_, _| true);
     }
@@ -221,7 +242,7 @@ impl Awaited {
             return false;
         }
         given_up.into_iter().for_each(|reply| reply.fail(EngineError::Unknown));
-        // There is room for others now.
+        // There is room for other parcels now.
         self.changed.notify_one();
         true
     }
@@ -231,23 +252,34 @@ impl Awaited {
         self.parcels.lock().on_their_way.values().map(|parcel| parcel.since).min()
     }
 
+    /// For requests that are traced: a parcel has come through this hop.
+    pub(super) fn passed(&self, origin: &Origin, hop: &'static str) {
+        if hops::is_on()
+            && self.is_ours(origin)
+            && let Some(parcel) = self.parcels.lock().on_their_way.get_mut(&origin.number)
+        {
+            parcel.traced.passed(hop);
+        }
+    }
+
     /// A parcel has been applied to this node's table, for the first time: its outcomes, taken from `outcomes`.
     pub fn applied(&self, parcel: &Parcel, outcomes: &mut impl Iterator<Item = Outcome>) {
         let mut own = outcomes.take(parcel.commands.len());
-        let Some(awaited) = self.take(parcel) else {
+        let Some(mut awaited) = self.take(parcel) else {
             own.for_each(drop);
             return;
         };
         self.changed.notify_one();
         self.newest.note(awaited.since);
+        awaited.traced.passed("apply");
         for reply in awaited.replies {
             match reply {
-                Reply::One(reply) => {
+                OutcomeSender::One(reply) => {
                     if let Some(outcome) = own.next() {
                         reply.send(Ok(outcome)).ok();
                     }
                 }
-                Reply::Many(len, reply) => {
+                OutcomeSender::Many(len, reply) => {
                     reply.send(Ok(own.by_ref().take(len).collect())).ok();
                 }
             }
@@ -261,5 +293,28 @@ impl Awaited {
 
     fn is_ours(&self, origin: &Origin) -> bool {
         origin.node == self.node && origin.run == self.run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A leader that has lost its majority may take a parcel and drop it.
+    #[test]
+    fn a_parcel_that_a_leader_took_and_lost_is_sent_again_and_stays_in_doubt() {
+        let awaited = Awaited::new(1, Arc::default());
+        let (reply, mut told) = oneshot::channel();
+        let commands = Arc::new(vec![Command::Tick]);
+        let origin =
+            awaited.expect(commands, vec![OutcomeSender::One(reply)], Instant::now(), Traced::default());
+        awaited.send_again_older(Duration::from_secs(3600));
+        assert!(awaited.take_unsent().is_empty(), "it is given time");
+        awaited.send_again_older(Duration::ZERO);
+        assert_eq!(awaited.take_unsent().len(), 1);
+        awaited.send_again_older(Duration::from_secs(3600));
+        assert!(awaited.take_unsent().is_empty(), "it was sent just now");
+        awaited.refuse(&origin, &EngineError::DiskFull);
+        assert_eq!(told.try_recv().unwrap(), Err(EngineError::Unknown), "its first copy may be in a log");
     }
 }

@@ -111,7 +111,9 @@ impl TableClock {
         base.follow(applied_us);
         base.observe(applied_us);
         if base.term != term {
-            (base.term, base.last_us) = (term, 0);
+            // Followers know when a stamp came only if it is later than the one before. They would count the time without a
+            // leader, too, if the next leader were one of them.
+            (base.term, base.last_us) = (term, applied_us);
         }
         let counted = base.heard.saturating_duration_since(base.at).min(STALL_MAX);
         base.now_us = (base.now_us + counted.as_micros() as u64).max(base.last_us);
@@ -173,6 +175,15 @@ mod tests {
         clock.follow(first);
         clock.lead(1, first);
         assert!(1_000_000 <= first && first < second && second < clock.stamp().0.now_us);
+    }
+
+    #[test]
+    fn the_first_stamp_of_a_term_is_later_than_all_before_also_if_no_time_has_passed() {
+        let clock = TableClock::default();
+        clock.observe(5_000_000);
+        clock.lead(3, 5_000_000);
+        clock.base.lock().at = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(clock.stamp().0.now_us, 5_000_001);
     }
 
     /// A clock that stands where the table does, whatever it said before: leases end no earlier than they would have.

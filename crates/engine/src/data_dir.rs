@@ -62,10 +62,20 @@ impl fmt::Display for DataDirError {
         match self {
             Self::Io { path, source } => write!(f, "can't use {}: {source}", path.display()),
             Self::InUse { path, pid: Some(pid) } => {
-                write!(f, "the data directory {} is in use by process {pid}", path.display())
+                write!(
+                    f,
+                    "the data directory {} is in use by process {pid}: stop that process, or give this node \
+                     another one (--data)",
+                    path.display()
+                )
             }
             Self::InUse { path, pid: None } => {
-                write!(f, "the data directory {} is in use by another process", path.display())
+                write!(
+                    f,
+                    "the data directory {} is in use by another process: stop that process, or give this node \
+                     another one (--data)",
+                    path.display()
+                )
             }
             Self::OtherNode { path, found, wanted } => write!(
                 f,

@@ -21,7 +21,7 @@ const NORMAL: u8 = 1;
 /// Bytes of a request beside its entries, at the most: two log ids, a vote, a number; and beside an entry's proposal.
 const BESIDE_MAX: usize = 96;
 
-/// `head`, then the entry. A proposal's bytes are kept, for whoever needs them next.
+/// `head`, then the entry. A proposal's bytes are kept for the next caller.
 pub(super) fn entry_after(head: Vec<u8>, entry: &Entry) -> io::Result<Bytes> {
     match &entry.payload {
         EntryPayload::Normal(proposal) if proposal.bytes().is_none() => {
@@ -74,7 +74,7 @@ fn check_known(proposal: &Proposal) -> io::Result<()> {
         return Ok(());
     }
     let why = format!(
-        "an entry needs table version {version}, and this node knows {NEWEST_TABLE_VERSION}: upgrade it"
+        "a log entry needs table version {version}, and this node reads versions up to {NEWEST_TABLE_VERSION}: upgrade it"
     );
     Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }

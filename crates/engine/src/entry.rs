@@ -1,7 +1,7 @@
-//! What a log entry says: commands under one stamp, and whose they are.
+//! A log entry: commands under one stamp, with their origins.
 //!
 //! In:    commands of one or more nodes, packed by `propose.rs` on the leader.
-//! Out:   what openraft replicates; and [`Origins`], which tells a parcel that came before from one that did not.
+//! Out:   what openraft replicates; and [`Origins`], which knows the parcels that were applied before.
 //! Never: lets a parcel happen twice. A node that lost its leader sends its parcels again, and can't know whether
 //!        the old leader's copy is still on its way into the log.
 
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::types::NodeId;
 
-/// Runs of one node that are remembered: a parcel of an earlier run may still lie in the log of an old leader.
+/// Processes of one node that are remembered: a parcel of an earlier process may still be in the log of an old leader.
 const RUNS_KEPT: usize = 4;
-/// How far a parcel may come behind the newest of its run. The proposer keeps far fewer on their way.
+/// How far a parcel may be behind the newest one of its process. The proposer keeps far fewer on their way.
 pub const WINDOW: u64 = 64;
 
 /// One log entry: everything that was waiting on the leader at one moment.
@@ -28,7 +28,7 @@ pub struct Proposal {
     pub stamp: Stamp,
     /// Applied in this order.
     pub parcels: Vec<Parcel>,
-    /// This as bytes, once somebody has made them (`encoding.rs`).
+    /// The entry as bytes, once it was encoded (`encoding.rs`).
     #[serde(skip)]
     bytes: KeptBytes,
 }
@@ -73,7 +73,7 @@ impl Proposal {
 pub struct Parcel {
     /// Who sent it; entries of the first format don't say.
     pub origin: Option<Origin>,
-    /// Shared with whoever may have to send them again.
+    /// Shared with `awaited.rs`, which may have to send them again.
     pub commands: Arc<Vec<Command>>,
 }
 
@@ -89,15 +89,16 @@ impl From<Batch> for Proposal {
 pub struct Origin {
     /// The node that took the requests.
     pub node: NodeId,
-    /// Which run of its process, by a random number.
+    /// Its process, by a random number.
     pub run: u64,
-    /// Which parcel of that run; they count from 1.
+    /// The parcel's number in that process, from 1 on.
     pub number: u64,
 }
 
 impl fmt::Display for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} parcels at {} us", self.parcels.len(), self.stamp.now_us)
+        let commands: usize = self.parcels.iter().map(|parcel| parcel.commands.len()).sum();
+        write!(f, "{commands} commands at {} us", self.stamp.now_us)
     }
 }
 
@@ -105,11 +106,11 @@ impl fmt::Display for Proposal {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origins {
     /// The newest runs of each node, the most recent last.
-    nodes: BTreeMap<NodeId, Vec<Run>>,
+    nodes: BTreeMap<NodeId, Vec<NodeRun>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Run {
+struct NodeRun {
     run: u64,
     /// The newest parcel that happened ...
     newest: u64,
@@ -143,14 +144,14 @@ impl Origins {
                 if runs.len() == RUNS_KEPT {
                     runs.remove(0);
                 }
-                runs.push(Run { run: origin.run, newest: origin.number, before: 0 });
+                runs.push(NodeRun { run: origin.run, newest: origin.number, before: 0 });
                 true
             }
         }
     }
 }
 
-impl Run {
+impl NodeRun {
     fn is_first(&mut self, number: u64) -> bool {
         if number > self.newest {
             let ahead = number - self.newest;

@@ -16,20 +16,23 @@ pub enum EngineError {
     #[error("no node leads now: a majority of the nodes must be up and reach each other")]
     NotLeader,
     /// Nothing happened: too much waits already.
-    #[error("too many commands are waiting")]
+    #[error("too many commands are waiting: try again, more slowly")]
     Overloaded,
-    /// Nothing happened: there is no room in the log.
-    #[error("the disk of the data directory is full; free space there")]
+    /// Nothing happened: there is no room in the log. It travels between nodes, so it has no figures; a node tells its own
+    /// in [`crate::node_state::NodeState::no_room`].
+    #[error(
+        "the disk of the data directory is full: free space there; the node's log and /readyz say how much"
+    )]
     DiskFull,
     /// Nothing happened: the node is shutting down.
-    #[error("this node is shutting down")]
+    #[error("this node is shutting down: try another one")]
     Stopping,
     /// It may have happened, or may yet: ask again under the same id.
     #[error("the outcome is unknown: the answer was lost")]
     Unknown,
     // New ones come last: nodes of other versions know the others by their places.
     /// Nothing happened: it needs a newer table version, and this member can't read it.
-    #[error("node {node} (version {version}) can't read this yet: upgrade it")]
+    #[error("node {node} runs version {version}, which is too old for this: upgrade that node")]
     MemberTooOld {
         /// The member.
         node: NodeId,
@@ -37,7 +40,10 @@ pub enum EngineError {
         version: String,
     },
     /// Nothing happened: it needs a newer table version, and this member may be too old to read it.
-    #[error("this needs every node of the cluster to be upgraded, and node {node} does not answer")]
+    #[error(
+        "this needs every node of the cluster to be upgraded; the version of node {node} is unknown, since it \
+         does not answer"
+    )]
     MemberAway {
         /// The member.
         node: NodeId,
@@ -46,10 +52,12 @@ pub enum EngineError {
     #[error("the last node was upgraded just now: try again in a moment")]
     Upgrading,
     /// Nothing happened: there is no memory for a larger table.
-    #[error("this node's memory is full: only what makes the table no larger is taken")]
+    #[error(
+        "this node's memory is full: it accepts only changes that need no more of it, such as renewals and releases"
+    )]
     MemoryFull,
     /// Nothing happened: the command could not be sent towards the log in time.
-    #[error("commands do not get through from this node: ask another one")]
+    #[error("commands do not get through from this node: try another one")]
     TooSlow,
 }
 
@@ -74,6 +82,6 @@ pub enum StartError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// openraft does not start.
-    #[error("the consensus engine does not start: {0}")]
+    #[error("the node can't start: {0}")]
     Raft(String),
 }

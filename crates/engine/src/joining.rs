@@ -11,7 +11,7 @@ use crate::machine::fs::{self, File};
 
 const TEXT: &[u8] = b"This node is on its way into its cluster. The file goes when the node votes.\n";
 
-fn path(data_dir: &Path) -> PathBuf {
+pub(super) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("JOINING")
 }
 

@@ -17,9 +17,10 @@ use tokio::sync::Notify;
 
 use super::awaited::Awaited;
 use super::clock::TableClock;
-use super::peer::{Answer, Ask, Peers};
+use super::journal::{Journal, Look};
+use super::peer::{Ask, PeerAnswer, Peers};
 use super::propose::Proposer;
-use super::state_machine::Shared;
+use super::state_machine::SharedTable;
 use super::types::{NodeId, Raft};
 use super::wakeups::sleep_about;
 use super::wal::Wal;
@@ -114,12 +115,14 @@ pub(super) struct Watch {
     pub(super) raft: Raft,
     pub(super) leadership: Arc<Leadership>,
     pub(super) clock: Arc<TableClock>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedTable>,
     pub(super) awaited: Arc<Awaited>,
     pub(super) proposer: Arc<Proposer>,
     pub(super) peers: Arc<Peers>,
     pub(super) wal: Wal,
     pub(super) patience: Patience,
+    /// `None` on a node that is alone.
+    pub(super) journal: Option<Arc<Journal>>,
 }
 
 /// What openraft says.
@@ -137,23 +140,23 @@ impl Watch {
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
         let mut known = (None, 0);
-        let mut well = Instant::now();
+        let (mut well, mut news) = (Instant::now(), Instant::now());
         loop {
             let seen = self.look();
             if known != (seen.leader, seen.term) && seen.leader.is_some() {
-                known = (seen.leader, seen.term);
+                (known, news) = ((seen.leader, seen.term), Instant::now());
                 // What the leader before refused says nothing of this one; and nothing more goes to that one, which may take
                 // a second to find out that it is gone.
                 self.leadership.leader_took(true);
                 self.leadership.set(Role::None, seen.voters);
                 self.awaited.send_all_again();
-                tracing::info!(leader = ?seen.leader, term = seen.term, "there is a leader");
             }
             self.know_members();
             // A leader has others to send entries to while its own disk syncs. A follower, like a node alone, has nothing
             // to do but to wait for its disk.
             self.wal.flush_in_caller(!seen.leads || seen.voters == 1);
             let role = self.role(&seen).await;
+            self.write_journal(&seen, role);
             match role {
                 Role::Leads { .. } => self.clock.pulse(),
                 _ => self.clock.follow(self.shared.table.read().clock().now_us),
@@ -176,7 +179,7 @@ impl Watch {
             } else {
                 self.leadership.set(Role::Gone, seen.voters);
             }
-            let pause = self.pause(is_well, seen.silence);
+            let pause = self.pause(is_well, seen.silence, news.elapsed());
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() { return },
@@ -186,11 +189,12 @@ impl Watch {
     }
 
     /// How long the role stays right by itself: while all is well, until leader or majority will have been silent for too
-    /// long.
-    fn pause(&self, is_well: bool, silence: Duration) -> Duration {
+    /// long. A leader that was elected just now hears its majority within milliseconds, and clients wait for that.
+    fn pause(&self, is_well: bool, silence: Duration, since_news: Duration) -> Duration {
         let often = (self.patience.silence / 6).clamp(PAUSE_MIN, LOOK_EVERY);
         match self.patience.silence.checked_sub(silence) {
             Some(left) if is_well => (left + PAUSE_MIN).min(LOOK_EVERY),
+            _ if since_news < self.patience.silence => PAUSE_MIN,
             _ if self.leadership.role() == Role::Gone => LOOK_EVERY,
             _ => often,
         }
@@ -201,7 +205,7 @@ impl Watch {
         let Role::Follows { leader } = role else { return false };
         if self.leadership.refused.load(Ordering::Acquire) {
             let asked = machine::timeout(self.patience.silence, self.peers.ask(leader, &Ask::Barrier)).await;
-            self.leadership.leader_took(matches!(asked, Ok(Ok(Answer::Barrier { .. }))));
+            self.leadership.leader_took(matches!(asked, Ok(Ok(PeerAnswer::Barrier { .. }))));
         }
         self.leadership.refused.load(Ordering::Acquire)
     }
@@ -211,6 +215,21 @@ impl Watch {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.membership_config.nodes().for_each(|(id, node)| self.peers.know(*id, &node.addr));
+    }
+
+    fn write_journal(&self, seen: &Seen, role: Role) {
+        let Some(journal) = &self.journal else { return };
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        let votes = |id: &NodeId| membership.get_joint_config().iter().all(|voters| voters.contains(id));
+        let members = membership.nodes().map(|(id, node)| (*id, (node.addr.clone(), votes(id)))).collect();
+        let others = metrics.heartbeat.iter().flatten().filter(|(id, _)| **id != metrics.id);
+        let heard =
+            others.map(|(id, acked)| (*id, acked.as_ref().map_or(Duration::MAX, |acked| acked.elapsed())));
+        let &Seen { leader, term, leads, silence, .. } = seen;
+        let heard = heard.collect();
+        journal.look(&Look { leader, term, leads, role, silence, members, heard });
     }
 
     fn look(&self) -> Seen {
@@ -242,7 +261,6 @@ impl Watch {
         match machine::timeout(self.patience.silence, caught_up).await {
             Ok(Ok(_)) => {
                 self.clock.lead(term, self.shared.table.read().clock().now_us);
-                tracing::info!(term, "this node leads");
                 Role::Leads { term }
             }
             _ => Role::None,

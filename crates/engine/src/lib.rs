@@ -9,29 +9,33 @@
 //! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
-//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
-//! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine.
+//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `journal.rs` tells operators what changes, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
+//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out, `entering.rs` finds this one's place (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine, `hops.rs` tells where the time of a traced request goes, `checkup.rs` looks at a cluster from outside.
 
 // What a simulated machine replaces is still built, and nobody calls it.
 #![cfg_attr(feature = "sim", allow(dead_code, unused_imports))]
 
 pub mod awaited;
+pub mod checkup;
 pub mod clock;
 mod config;
 pub mod data_dir;
 mod encoding;
+mod entering;
 pub mod entry;
 mod error;
 pub mod freshness;
 mod heartbeat;
+pub mod hops;
 mod joining;
+mod journal;
 mod leadership;
 pub mod log_store;
 pub mod machine;
 pub mod membership;
 mod memory;
-pub mod observed;
+pub mod node_state;
 mod peer;
 mod propose;
 pub mod publish;
@@ -65,6 +69,7 @@ pub use self::config::{ClusterConfig, EngineConfig};
 use self::data_dir::DataDir;
 pub use self::error::{EngineError, StartError};
 use self::freshness::Newest;
+use self::journal::Journal;
 use self::leadership::{Leadership, Role};
 use self::log_store::LogStore;
 pub use self::memory::MemoryGuard;
@@ -74,7 +79,7 @@ use self::propose::Proposer;
 use self::reads::Barrier;
 use self::runtime::EngineThread;
 use self::start::Timing;
-use self::state_machine::Shared;
+use self::state_machine::SharedTable;
 pub use self::status::{ClusterStatus, MemberStatus};
 use self::types::{NodeId, Raft};
 use self::wal::Room;
@@ -87,8 +92,6 @@ pub const ALONE: NodeId = 1;
 /// How often a leader shows that it is there, unless said otherwise. Seldom enough for an idle node to sleep nearly always; a
 /// leader that died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(128);
-/// How often a node looks whether its log has failed. Until it stops, every request fails.
-const FAILED_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
 
@@ -105,7 +108,7 @@ pub struct Engine {
     /// Up to when this node's table certainly has everything.
     newest: Arc<Newest>,
     peers: Arc<Peers>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedTable>,
     publisher: Arc<Publisher>,
     clock: Arc<TableClock>,
     memory: Arc<MemoryGuard>,
@@ -113,8 +116,12 @@ pub struct Engine {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Whether this node takes part: it has its data, or was let in without.
     admitted: AtomicBool,
+    /// Whether this node is being let in, and would ask again if it were removed now.
+    joining: AtomicBool,
     /// Held while the members change.
     changing: tokio::sync::Mutex<()>,
+    /// What operators are told of the cluster.
+    journal: Arc<Journal>,
     /// Where clients reach this node.
     url: OnceLock<String>,
     config: EngineConfig,
@@ -168,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// Clients reach this node here.
+    /// Clients reach this node here. Without a call of this, nobody knows where.
     pub fn set_url(&self, url: &str) {
         self.url.set(url.into()).ok();
     }
@@ -234,7 +241,9 @@ impl Engine {
     /// A claim as it is now: what is due on its resource is ended before anybody is told how it stands.
     pub async fn claim_settled(&self, id: ClaimId) -> Result<Option<View>, EngineError> {
         let look = |table: &Table, now_us| match table.claim_view(id, now_us) {
-            Some(view) if table.is_unsettled(&view.claim, now_us) => Settled::No(vec![view.claim.resource]),
+            Some(view) if table.is_unsettled(&view, now_us) => {
+                Settled::No(view.resources().cloned().collect())
+            }
             view => Settled::Yes(view),
         };
         self.read_settled(look).await
@@ -269,18 +278,24 @@ impl Engine {
         }
     }
 
-    /// Returns when the node can't go on: its log failed.
-    ///
-    /// Looks now and then instead of waiting for a change: openraft's metrics change with every entry.
-    pub async fn failed(&self) -> String {
+    /// Why the node can't go on, if its log failed. Poll this: openraft's metrics change with every entry, so waiting
+    /// for a change of them costs something for each entry.
+    pub fn fatal(&self) -> Option<String> {
+        // The engine's own thread does the same, unless its disk hangs.
+        self.proposer.give_up_overdue();
         let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.running_state.as_ref().err().map(ToString::to_string)
+    }
+
+    /// For the simulation: returns when the node can't go on.
+    #[cfg(feature = "sim")]
+    pub async fn failed(&self) -> String {
         loop {
-            if let Err(fatal) = &metrics.borrow_watched().running_state {
-                return fatal.to_string();
+            match self.fatal() {
+                Some(why) => return why,
+                None => machine::sleep(Duration::from_millis(500)).await,
             }
-            // The engine's own thread does the same, unless its disk hangs.
-            self.proposer.give_up_overdue();
-            machine::sleep(FAILED_LOOK_EVERY).await;
         }
     }
 
@@ -293,12 +308,12 @@ impl Engine {
         if let Some(mut proposer) = tasks.next()
             && machine::timeout(STOP_MAX, &mut proposer).await.is_err()
         {
-            tracing::warn!("the last commands were not acknowledged in time");
+            tracing::warn!("the last commands were not answered in time: their outcome is unknown");
             proposer.abort();
         }
         tasks.for_each(|task| task.abort());
         if let Err(error) = self.raft.shutdown().await {
-            tracing::error!(%error, "the consensus engine did not shut down cleanly");
+            tracing::error!(%error, "the node did not stop cleanly");
         }
         self.log.wal().close();
     }
@@ -316,7 +331,7 @@ impl Engine {
         let votes = |id: &NodeId| members.get(id).is_some_and(|(_, voter)| *voter);
         let there = others.filter(|(id, (_, heard))| votes(id) && heard.is_some_and(|ms| ms < silence_ms));
         let Some((id, _)) = there.max_by_key(|(_, (matched, _))| *matched) else {
-            tracing::warn!("no other node was heard just now: leadership is not handed over");
+            tracing::warn!("leadership could not be handed over: no other node was heard just now");
             return;
         };
         if let Err(error) = self.hand_over(id).await {
@@ -343,6 +358,11 @@ impl Engine {
     /// For how long the oldest command of this node has waited for its outcome.
     pub fn longest_wait(&self) -> Duration {
         self.proposer.oldest().map_or(Duration::ZERO, |oldest| oldest.elapsed())
+    }
+
+    /// The term that this node knows of.
+    pub fn term(&self) -> u64 {
+        self.raft().metrics().borrow_watched().current_term
     }
 
     /// The newest entry in this node's table.

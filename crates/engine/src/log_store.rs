@@ -80,6 +80,11 @@ struct State {
 }
 
 impl LogStore {
+    /// The newest entry.
+    pub(super) fn end(&self) -> u64 {
+        self.state.lock().last.map_or(0, |log_id| log_id.index)
+    }
+
     /// Opens the log in `dir`.
     pub fn open(dir: &Path, options: WalOptions) -> Result<Self, WalError> {
         let (wal, found) = Wal::open(dir, options)?;
@@ -112,7 +117,7 @@ impl LogStore {
         &self.wal
     }
 
-    /// Entries from the disk. Whoever asks for piece after piece finds the next one read.
+    /// Entries from the disk, with read-ahead for callers that ask for one range after the other.
     async fn read_older(&mut self, range: Range<u64>) -> io::Result<Vec<Entry>> {
         let len = range.end.saturating_sub(range.start);
         let goes_on = self.ahead.end == range.start;
@@ -346,5 +351,5 @@ fn decode_entry(bytes: &[u8]) -> io::Result<Entry> {
 }
 
 fn missing(index: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("entry {index} is missing"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("log entry {index} is missing"))
 }

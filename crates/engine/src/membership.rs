@@ -8,28 +8,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, RaftError};
+use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use serde::{Deserialize, Serialize};
 
+use super::Engine;
 use super::leadership::Role;
-use super::peer::{Answer, Ask};
+use super::peer::{Ask, PeerAnswer};
 use super::types::{NodeId, TypeConfig};
-use super::{ClusterConfig, Engine, joining};
-use crate::machine::{self, Instant};
+use crate::machine;
 
-/// Between two attempts to be let in.
-const TRY_AGAIN: Duration = Duration::from_millis(300);
-/// How long a node waits to be made what it was promised before it asks again.
-const ASK_AGAIN: Duration = Duration::from_secs(4);
 /// How long a transfer of leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 /// How long a node that is to take over is waited for before it is asked again.
 const TRANSFER_AGAIN: Duration = Duration::from_secs(1);
+
+const LAST_NODE: &str = "the last node of a cluster can't be removed";
 
 /// What an operator can change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +57,17 @@ pub enum Change {
     },
 }
 
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Add { id, address } => write!(f, "add node {id} at {address}"),
+            Self::Remove { id } => write!(f, "remove node {id}"),
+            Self::Transfer { to } => write!(f, "hand leadership to node {to}"),
+            Self::Move { id, address } => write!(f, "move node {id} to {address}"),
+        }
+    }
+}
+
 /// Why a change did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
@@ -68,7 +76,8 @@ pub enum ChangeError {
     NotLeader,
     /// It may have happened, or may yet.
     #[error(
-        "the leader was lost on the way: see `leasehold cluster status` for what has become of it, and try again"
+        "the outcome is unknown: the leader was lost on the way. Look at `leasehold cluster status`, and try again if \
+         nothing changed"
     )]
     Unknown,
     /// It would be wrong.
@@ -84,7 +93,17 @@ impl From<RaftError<TypeConfig, ClientWriteError<TypeConfig>>> for ChangeError {
     fn from(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Self {
         match error {
             RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Self::NotLeader,
-            RaftError::APIError(ClientWriteError::ChangeMembershipError(why)) => refused(why),
+            // openraft's own words for these are full of log ids.
+            RaftError::APIError(ClientWriteError::ChangeMembershipError(why)) => match why {
+                ChangeMembershipError::InProgress(_) => {
+                    refused("another change of the members is being made: try again in a moment")
+                }
+                ChangeMembershipError::UncommittedLeaderLog(_) => {
+                    refused("the leader was elected just now: try again in a moment")
+                }
+                ChangeMembershipError::EmptyMembership(_) => refused(LAST_NODE),
+                why => refused(why),
+            },
             RaftError::APIError(ClientWriteError::PreconditionFailed(why)) => refused(why),
             RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) | RaftError::Fatal(_) => {
                 Self::Unknown
@@ -95,7 +114,7 @@ impl From<RaftError<TypeConfig, ClientWriteError<TypeConfig>>> for ChangeError {
 
 impl Engine {
     /// All members: where they are, and whether they vote. While the voters change, a majority of the old ones and one
-    /// of the new ones decide; whoever is not among both does not vote yet, or any more.
+    /// of the new ones decide; a node that is not in both does not vote yet, or no longer.
     pub fn members(&self) -> BTreeMap<NodeId, (String, bool)> {
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
@@ -107,6 +126,13 @@ impl Engine {
     /// Whether a node's voice is asked for, be it by the old voters or by the new ones.
     fn is_asked(&self, id: NodeId) -> bool {
         self.raft().metrics().borrow_watched().membership_config.voter_ids().any(|voter| voter == id)
+    }
+
+    /// Whether a node is a member by what is agreed on.
+    fn is_agreed_on(&self, id: NodeId) -> bool {
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.committed_membership_config.nodes().any(|(member, _)| *member == id)
     }
 
     pub(super) fn address_of(&self, id: NodeId) -> Option<String> {
@@ -129,7 +155,10 @@ impl Engine {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(ChangeError::NotLeader);
         }
-        tracing::info!(?change, "a change of the members begins");
+        // A node that has moved says so itself, and the journal reports it.
+        if !matches!(change, Change::Move { .. }) {
+            tracing::info!("asked to change the cluster: {change}");
+        }
         match change {
             Change::Add { id, address } => match self.members().get(id) {
                 Some((_, true)) => Ok(()),
@@ -165,7 +194,9 @@ impl Engine {
             return Err(ChangeError::NotLeader);
         }
         if id == self.node_id() {
-            return Err(refused(format!("node {id} leads: two nodes have the same number")));
+            return Err(refused(format!(
+                "node {id} is the leader: give the new node a number that no other node has (--node-id)"
+            )));
         }
         let _one_at_a_time = self.changing.lock().await;
         let away = || {
@@ -175,18 +206,23 @@ impl Engine {
             ))
         };
         let asked = self.peers.ask_at(address, &Ask::Status { digest: false }).await;
-        let Ok(Answer::Status(there)) = asked else { return Err(away()) };
+        let Ok(PeerAnswer::Status(there)) = asked else { return Err(away()) };
         if there.id != id {
-            return Err(refused(format!("node {} answers at {address}, not node {id}", there.id)));
+            return Err(refused(format!(
+                "node {} answers at {address}, not node {id}: correct the number or the address",
+                there.id
+            )));
         }
         if run.is_some_and(|run| run != there.run) {
-            return Err(refused(format!("node {id} has been started anew since it asked")));
+            return Err(refused(format!(
+                "node {id} was restarted after it had asked to join; it asks again by itself"
+            )));
         }
         // One that was let in and asks again, since it has no answer, has nothing to be forgotten.
         if !there.admitted {
             self.forget_promises(id).await?;
             let welcomed = self.peers.ask_at(address, &Ask::Welcome { run: there.run }).await;
-            if !matches!(welcomed, Ok(Answer::Done)) {
+            if !matches!(welcomed, Ok(PeerAnswer::Done)) {
                 return Err(away());
             }
         }
@@ -200,21 +236,22 @@ impl Engine {
                 self.change(ChangeMembers::SetNodes(node)).await?;
             }
             self.raft().add_learner(id, BasicNode::new(address), false).await?;
-            tracing::info!(id, address, "a node was let in; it votes as soon as it has the log");
         }
         let (engine, address) = (self.clone(), address.to_string());
         self.thread.spawn(async move {
             if let Err(error) = engine.promote(id, &address).await {
-                tracing::warn!(id, %error, "a node that was let in could not be made a voter");
+                tracing::warn!("node {id} has joined, and could not be made a voter yet: {error}");
             }
         });
         Ok(())
     }
 
-    /// Whatever a node promised or said to have is not counted on any more.
+    /// Makes the cluster no longer count on what a node promised or said to have.
     async fn forget_promises(&self, id: NodeId) -> Result<(), ChangeError> {
         if self.is_asked(id) {
-            tracing::warn!(id, "a voter has come back without its data: it is taken out, and comes in anew");
+            tracing::warn!(
+                "node {id} has come back without its data: it loses its vote until it has copied the log"
+            );
             self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
         } else if self.members().contains_key(&id) {
             self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
@@ -224,7 +261,7 @@ impl Engine {
     }
 
     /// Makes a voter of a node, once it has the log.
-    async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
+    pub(super) async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
         // A leader that does not vote (it was taken out as one without data, and elected by those who did not know yet) has
         // the log already, and would wait for itself for ever.
         if id != self.node_id() {
@@ -236,7 +273,6 @@ impl Engine {
         }
         let voters = BTreeSet::from([id]);
         self.raft().change_membership(ChangeMembers::AddVoterIds(voters), true).await?;
-        tracing::info!(id, "a node votes");
         Ok(())
     }
 
@@ -245,8 +281,12 @@ impl Engine {
         let members = self.members();
         let voters = members.values().filter(|(_, voter)| *voter).count();
         match members.get(&id) {
-            None => Err(refused(format!("node {id} is not a member"))),
-            Some((_, true)) if voters == 1 => Err(refused("the last node of a cluster can't be removed")),
+            // It was taken out by a change that is not agreed on: the nodes may yet forget that.
+            None if self.is_agreed_on(id) => Err(ChangeError::Unknown),
+            None => Err(refused(format!(
+                "node {id} is not a member (`leasehold cluster status` lists the members)"
+            ))),
+            Some((_, true)) if voters == 1 => Err(refused(LAST_NODE)),
             // Also one that a leader, now gone, had begun to take out.
             Some(_) if self.is_asked(id) => {
                 self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
@@ -262,8 +302,16 @@ impl Engine {
         }
         match self.members().get(&to) {
             Some((_, true)) => {}
-            Some((_, false)) => return Err(refused(format!("node {to} does not vote yet"))),
-            None => return Err(refused(format!("node {to} is not a member"))),
+            Some((_, false)) => {
+                return Err(refused(format!(
+                    "node {to} does not vote yet: try again when it does (`leasehold cluster status`)"
+                )));
+            }
+            None => {
+                return Err(refused(format!(
+                    "node {to} is not a member (`leasehold cluster status` lists the members)"
+                )));
+            }
         }
         match self.hand_over(to).await? {
             leader if leader == to => Ok(()),
@@ -274,6 +322,13 @@ impl Engine {
 
     /// Asks a node to take over, and returns when another one leads: that one, or whichever was faster in the election.
     pub(super) async fn hand_over(&self, to: NodeId) -> Result<NodeId, ChangeError> {
+        self.journal.hands_over(to);
+        let leader = self.ask_to_lead(to).await;
+        self.journal.handed_over(leader.as_ref().ok().copied(), &self.members());
+        leader
+    }
+
+    async fn ask_to_lead(&self, to: NodeId) -> Result<NodeId, ChangeError> {
         let (mut server, own) = (self.raft().server_metrics(), self.node_id());
         let changed = async {
             loop {
@@ -293,180 +348,14 @@ impl Engine {
                 return Ok(leader);
             }
         }
-        Err(refused(format!("node {to} did not take over in {TRANSFER_MAX:?}")))
+        Err(refused(format!("node {to} did not take over within {} s: try again", TRANSFER_MAX.as_secs())))
     }
 
     async fn ask_to_change(&self, leader: NodeId, change: Change) -> Result<(), ChangeError> {
         match self.peers.ask(leader, &Ask::Change(change)).await {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Rejected(why)) => Err(refused(why)),
+            Ok(PeerAnswer::Done) => Ok(()),
+            Ok(PeerAnswer::Rejected(why)) => Err(refused(why)),
             Ok(_) | Err(_) => Err(ChangeError::Unknown),
-        }
-    }
-
-    /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
-    /// Goes on until it votes, over restarts: whoever lets it in may be gone before that is done. `had_data` is how it was
-    /// before peers could reach it.
-    pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig, had_data: bool) {
-        let data_dir = &self.config.data_dir;
-        let joining = !had_data || joining::is_marked(data_dir);
-        while joining && let Err(error) = joining::mark(data_dir) {
-            tracing::error!(%error, "this node can't write down that it is on its way into its cluster");
-            machine::sleep(Duration::from_secs(1)).await;
-        }
-        if joining {
-            self.join(&cluster).await;
-            if let Err(error) = joining::unmark(data_dir) {
-                tracing::error!(%error, "this node votes, and can't write that down");
-            }
-        }
-        if !self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter) {
-            tracing::warn!(
-                "this node was taken out of its cluster, and stays out: stop it, or empty its data directory and have it \
-                 let in again"
-            );
-        }
-        self.announce_address(&cluster.advertise).await;
-    }
-
-    /// Asks to be let in, and again, until it votes.
-    async fn join(self: &Arc<Self>, cluster: &ClusterConfig) {
-        let mut since = Instant::now();
-        let mut told = false;
-        loop {
-            // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was never
-            // agreed on.
-            let votes = self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter);
-            if votes && self.votes_for_certain().await {
-                return;
-            }
-            // Perhaps it was let in by a leader that was lost before others agreed. Then nobody sends it anything any more,
-            // and it will not hear who leads now unless it asks.
-            if since.elapsed() > ASK_AGAIN || !self.is_admitted() {
-                since = Instant::now();
-                match self.leads() {
-                    // Elected by those who did not know yet that it had been taken out.
-                    true => self.promote(cluster.node, &cluster.advertise).await.unwrap_or_else(|error| {
-                        tracing::warn!(%error, "this node does not vote yet");
-                    }),
-                    false => self.seek_entry(cluster).await,
-                }
-            }
-            if !told && !self.is_admitted() {
-                told = true;
-                tracing::info!(
-                    "waiting for the other nodes: a new cluster begins when all its members have met"
-                );
-            }
-            machine::sleep(TRY_AGAIN).await;
-        }
-    }
-
-    /// Whether this node votes by what was agreed on, as new as the leader knows it.
-    async fn votes_for_certain(&self) -> bool {
-        if self.barrier().await.is_err() {
-            return false;
-        }
-        let applied = self.shared.applied.load(Ordering::Acquire);
-        // What openraft shows of itself comes a moment after it is so.
-        let shown = self.raft().wait(Some(ASK_AGAIN)).applied_index_at_least(Some(applied), "votes").await;
-        shown.is_ok_and(|metrics| {
-            let voters = metrics.committed_membership_config.membership().get_joint_config();
-            !voters.is_empty() && voters.iter().all(|voters| voters.contains(&self.node_id()))
-        })
-    }
-
-    /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.
-    async fn seek_entry(&self, cluster: &ClusterConfig) {
-        let me = cluster.node;
-        let others: Vec<&String> =
-            cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
-        let mut fresh = Vec::new();
-        let mut at_work = Vec::new();
-        // Those it was started with may all be gone by now; its log, if it has got any, knows others.
-        let members: Vec<String> =
-            self.members().into_iter().filter(|(id, _)| *id != me).map(|(_, (address, _))| address).collect();
-        for seed in others.iter().copied().chain(&cluster.join).chain(&members) {
-            match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
-                Ok(Answer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work.push(seed),
-                Ok(Answer::Status(status)) => fresh.push((seed, status.run)),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "a peer was asked for its state"),
-            }
-        }
-        // Some may have been taken out themselves, and know nobody who leads.
-        for seed in &at_work {
-            if self.ask_to_join(seed, me, &cluster.advertise).await {
-                return;
-            }
-        }
-        if at_work.is_empty()
-            && cluster.peers.keys().next() == Some(&me)
-            && fresh.len() == others.len()
-            && matches!(self.raft().is_initialized().await, Ok(false))
-            && self.welcome_all(&fresh).await
-        {
-            self.open();
-            self.found(&cluster.peers).await;
-        }
-    }
-
-    /// Lets the other first members of a new cluster in; says whether all of them heard it.
-    async fn welcome_all(&self, others: &[(&String, u64)]) -> bool {
-        for (other, run) in others {
-            if !matches!(self.peers.ask_at(other, &Ask::Welcome { run: *run }).await, Ok(Answer::Done)) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Begins a new cluster.
-    async fn found(&self, peers: &BTreeMap<NodeId, String>) {
-        let members: BTreeMap<NodeId, BasicNode> =
-            peers.iter().map(|(id, address)| (*id, BasicNode::new(address))).collect();
-        match self.raft().initialize(members).await {
-            Ok(()) => tracing::info!(nodes = peers.len(), "a new cluster begins"),
-            Err(error) => {
-                tracing::warn!(%error, "the cluster could not be begun: perhaps another node was faster");
-            }
-        }
-    }
-
-    /// Says whether this node was let in.
-    async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) -> bool {
-        let join = Ask::Join { id, run: self.awaited.run(), address: address.into() };
-        // Whoever was asked may not lead any more, and then has no answer for long.
-        let ask = async |at: &str| machine::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
-        let mut answer = ask(seed).await;
-        if let Ok(Ok(Answer::AskLeader(_, Some(leader)))) = &answer {
-            let leader = leader.clone();
-            answer = ask(&leader).await;
-        }
-        match answer {
-            Ok(Ok(Answer::Done)) => return true,
-            Ok(Ok(Answer::Rejected(why))) => tracing::warn!(%why, "this node was not let in"),
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "this node could not ask to be let in"),
-            Err(_) => tracing::warn!("this node asked to be let in and has no answer yet"),
-        }
-        false
-    }
-
-    /// Tells the others where this node is now, if they think otherwise.
-    async fn announce_address(self: &Arc<Self>, address: &str) {
-        let id = self.node_id();
-        loop {
-            match self.address_of(id) {
-                Some(known) if known != address => {
-                    let change = Change::Move { id, address: address.into() };
-                    if let Err(error) = self.change_members(change).await {
-                        tracing::warn!(%error, known, address, "the others look for this node at its old address");
-                    }
-                }
-                _ => return,
-            }
-            machine::sleep(Duration::from_secs(1)).await;
         }
     }
 }

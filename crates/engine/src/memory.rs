@@ -60,9 +60,9 @@ impl MemoryGuard {
                 used,
                 max,
                 "this node's memory is full: claims are refused (507) as long as it leads; renewals and releases are \
-                 taken. Lower the budgets (`leasehold limits`), or give it more memory (--memory-max-mib)"
+                 accepted. Lower the budgets (`leasehold limits`), or give it more memory (--memory-max-mib)"
             ),
-            (true, false) => tracing::info!(used, max, "there is memory again: claims are taken"),
+            (true, false) => tracing::info!(used, max, "there is memory again: claims are accepted"),
             _ => {}
         }
     }

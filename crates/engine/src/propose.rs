@@ -1,11 +1,12 @@
 //! The proposer: everything that waits at one moment becomes one parcel, and parcels become log entries.
 //!
-//! In:    commands from the dialects, each with someone who waits for its outcome; on a leader, parcels of other nodes.
+//! In:    commands from the dialects; on a leader, parcels of other nodes too.
 //! Out:   on the leader, stamped entries to raft, at most [`ENTRIES_MAX`] at a time; elsewhere, parcels to the leader.
 //!        Outcomes come back through `awaited.rs`, when this node's table has applied them.
-//! Never: answers "failed" where it does not know: what was sent and is not heard of again is [`EngineError::Unknown`].
+//! Never: answers "failed" where it does not know: a command that was sent and has no outcome is [`EngineError::Unknown`].
 
-use std::collections::VecDeque;
+mod pending;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,10 +15,12 @@ use leasehold_core::{Command, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use self::pending::{Job, PARCEL_LEN_MAX, Pending, Refuses, What};
 use super::EngineError;
-use super::awaited::{Awaited, Reply};
+use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::entry::{Origin, Parcel, Proposal, WINDOW};
+use super::hops;
 use super::leadership::{Leadership, Role};
 use super::memory::MemoryGuard;
 use super::peer::{Ask, Peers};
@@ -26,102 +29,43 @@ use super::types::{Callback, LeaderId, Raft, WriteResult};
 use super::wal::{Room, Wal};
 use crate::machine::{self, Instant};
 
-/// Entries on their way at once. Two: while one is being written the next is being filled, and batches stay large.
+/// Entries that are being written at once. With two, the next one fills while one is written, and entries stay large.
 const ENTRIES_MAX: usize = 2;
-/// Parcels on their way to a leader at once: a few, so that a slow link stays busy.
+/// Parcels on their way to a leader at once: a few, to keep a slow link busy.
 const PARCELS_MAX: usize = 4;
 const _: () = assert!(2 * PARCELS_MAX as u64 + ENTRIES_MAX as u64 <= WINDOW);
-/// How long a parcel that was refused rests: by then there may be another leader, or this one may take it.
+/// The pause before a refused parcel is sent again: by then another node may lead, or this leader may accept it.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// How long the proposer rests while the log's next segment is being prepared.
+/// The pause between two looks while the log's next segment is being prepared.
 const ROOM_AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// Commands in one parcel: enough for every connection of a busy node.
-const PARCEL_LEN_MAX: usize = 2048;
-/// Bytes of one parcel, roughly: a fraction of a log segment.
-const PARCEL_BYTES_MAX: usize = 1 << 20;
-/// Commands waiting to be packed; beyond that a node says it is overloaded instead of growing.
-const PENDING_MAX: usize = 100_000;
-/// Parcels of other nodes waiting to be packed: each node sends only a few at a time.
-const FORWARDED_MAX: usize = 64;
-/// The longest that a command may wait for its outcome. After that its client is told that it certainly did not happen,
-/// if it was never sent, or that nobody knows.
+/// The longest that a command may wait for its outcome. Then its client is told that it certainly did not happen, if it was
+/// never sent, or else that its outcome is unknown.
 const OUTCOME_MAX: Duration = Duration::from_secs(5);
 /// A node whose oldest command has waited this long is not ready.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
-/// How often the proposer looks whether more has come before it packs what there is.
+/// How often the proposer looks for further commands before it packs.
 const LOOKS_MAX: usize = 8;
 
-/// An entry with so many commands is watched for instead of slept for ...
+/// The proposer spins while an entry with at least this many commands is being replicated ...
 const WATCHED_LEN_MIN: usize = 16;
-/// ... for so long at the most: a peer that is further away is worth no processor.
+/// ... for at most this long. Spinning does not pay off when the round trip is longer.
 const WATCH_MAX: Duration = Duration::from_millis(1);
-
-/// Commands that were submitted together, and when.
-struct Job {
-    since: Instant,
-    what: What,
-}
-
-/// Commands and who waits for them.
-enum What {
-    One(Command, oneshot::Sender<Result<Outcome, EngineError>>),
-    Many(Vec<Command>, oneshot::Sender<Result<Vec<Outcome>, EngineError>>),
-}
-
-impl Job {
-    fn fail(self, error: EngineError) {
-        match self.what {
-            What::One(_, reply) => drop(reply.send(Err(error))),
-            What::Many(_, reply) => drop(reply.send(Err(error))),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match &self.what {
-            What::One(..) => 1,
-            What::Many(commands, _) => commands.len(),
-        }
-    }
-
-    fn grows(&self) -> bool {
-        match &self.what {
-            What::One(command, _) => command.grows(),
-            What::Many(commands, _) => commands.iter().any(Command::grows),
-        }
-    }
-
-    fn is_tick(&self) -> bool {
-        matches!(self.what, What::One(Command::Tick | Command::Settle { .. }, _))
-    }
-}
-
-/// A parcel of another node, and where to say whether it was taken.
-type Forwarded = (Parcel, oneshot::Sender<Result<(), EngineError>>);
 
 /// Packs commands into parcels and entries.
 pub(super) struct Proposer {
     pending: Mutex<Pending>,
     entries: AtomicUsize,
-    /// Told when there is something to pack, or room for another entry.
+    /// Notified when there is something to pack, or room for another entry.
     wake: Notify,
     awaited: Arc<Awaited>,
     leadership: Arc<Leadership>,
     peers: Arc<Peers>,
     clock: Arc<TableClock>,
     wal: Wal,
-    /// Whether commands were given up, and none has come through since.
+    /// Whether commands timed out, and none has succeeded since.
     stalled: Arc<AtomicBool>,
     memory: Arc<MemoryGuard>,
     versions: Arc<TableVersions>,
-}
-
-#[derive(Default)]
-struct Pending {
-    jobs: VecDeque<Job>,
-    /// Commands in them.
-    len: usize,
-    forwarded: VecDeque<Forwarded>,
-    closed: bool,
 }
 
 impl Proposer {
@@ -138,8 +82,8 @@ impl Proposer {
         Self { pending, entries, wake, awaited, leadership, peers, clock, wal, stalled, memory, versions }
     }
 
-    /// Makes one command durable and applies it. No `async fn`: what waits for the outcome need not have room for the
-    /// command.
+    /// Makes one command durable and applies it. Not an `async fn`, whose future would keep room for the command while it
+    /// waits for the outcome.
     pub(super) fn submit(
         &self,
         command: Command,
@@ -149,14 +93,14 @@ impl Proposer {
         async move { outcome.await.unwrap_or(Err(EngineError::Unknown)) }
     }
 
-    /// The same for several, in one entry and in their order.
+    /// The same for several commands, in one entry and in this order.
     pub(super) async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, EngineError> {
         let (reply, outcomes) = oneshot::channel();
         self.push(What::Many(commands, reply));
         outcomes.await.unwrap_or(Err(EngineError::Unknown))
     }
 
-    /// Takes a parcel of another node into the log. Its outcome reaches that node through its own table.
+    /// Takes a parcel of another node into the log. That node gets the outcome from its own table.
     pub(super) async fn take_forwarded(&self, parcel: Parcel) -> Result<(), EngineError> {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(EngineError::NotLeader);
@@ -166,33 +110,17 @@ impl Proposer {
             return Err(EngineError::NotLeader);
         }
         let (reply, taken) = oneshot::channel();
-        {
-            let mut pending = self.pending.lock();
-            if pending.closed {
-                return Err(EngineError::NotLeader);
-            }
-            if pending.forwarded.len() >= FORWARDED_MAX {
-                return Err(EngineError::Overloaded);
-            }
-            pending.forwarded.push_back((parcel, reply));
-        }
+        self.pending.lock().push_forwarded(parcel, reply)?;
         self.wake.notify_one();
         taken.await.unwrap_or(Err(EngineError::NotLeader))
     }
 
     fn push(&self, what: What) {
-        let job = Job { since: Instant::now(), what };
-        let mut pending = self.pending.lock();
-        if pending.closed {
-            return job.fail(EngineError::Stopping);
+        let accepted = self.pending.lock().push(Job { since: Instant::now(), what, traced: hops::current() });
+        match accepted {
+            Ok(()) => self.wake.notify_one(),
+            Err((job, error)) => job.fail(error),
         }
-        if pending.len + job.len() > PENDING_MAX {
-            return job.fail(EngineError::Overloaded);
-        }
-        pending.len += job.len();
-        pending.jobs.push_back(job);
-        drop(pending);
-        self.wake.notify_one();
     }
 
     /// No more commands; [`Proposer::run`] ends when the last has its outcome.
@@ -201,7 +129,7 @@ impl Proposer {
         self.wake.notify_one();
     }
 
-    /// Sends what waits, until closed.
+    /// Sends commands until closed.
     pub(super) async fn run(self: Arc<Self>, raft: Raft) {
         loop {
             tokio::select! {
@@ -210,7 +138,7 @@ impl Proposer {
                 () = self.awaited.changed.notified() => {}
                 () = self.leadership.changed.notified() => {}
             }
-            // Of the newest entry.
+            // The number of commands in the newest entry.
             let mut commands = 0;
             loop {
                 self.gather().await;
@@ -238,14 +166,14 @@ impl Proposer {
         }
     }
 
-    /// How much there is to pack.
+    /// The number of commands and parcels that wait to be packed.
     fn waiting(&self) -> usize {
         let pending = self.pending.lock();
         pending.len + pending.forwarded.len()
     }
 
-    /// Lets connections on this thread hand in what they have received already, until a look finds nothing new: a
-    /// larger entry costs hardly more than a small one, and a sync as much. Whoever is alone waits for one look.
+    /// Lets connections on this thread submit the requests that they have received, until a look finds nothing new. A large
+    /// entry costs hardly more than a small one, and the same sync. A single request waits for one look only.
     async fn gather(&self) {
         let mut before = self.waiting();
         for _ in 0..LOOKS_MAX {
@@ -261,10 +189,10 @@ impl Proposer {
         }
     }
 
-    /// Keeps this thread awake while an entry is on its way to other nodes that many wait for. It comes back within a
-    /// millisecond, mostly, and a processor that sleeps takes a good part of that to wake up, in a virtual machine above all.
+    /// Keeps this thread awake while a large entry is on its way to other nodes. The entry is usually committed within a
+    /// millisecond, and a sleeping processor takes a good part of that to wake up, above all in a virtual machine.
     async fn watch_entries(&self, commands: usize) {
-        // The simulation's clock stands still while anybody has something to do.
+        // The simulation's clock stands still while any task is ready.
         if commands < WATCHED_LEN_MIN || self.leadership.is_alone() || cfg!(feature = "sim") {
             return;
         }
@@ -279,34 +207,33 @@ impl Proposer {
         }
     }
 
-    /// Answers the commands that have waited for too long. Called now and then, also while nothing else happens.
+    /// Answers the commands that have waited for too long, and sends those again that a leader took and lost. Called now and
+    /// then, also while nothing else happens.
     pub(super) fn give_up_overdue(&self) {
-        let mut overdue = Vec::new();
-        {
-            let mut pending = self.pending.lock();
-            while let Some(job) = pending.jobs.pop_front_if(|job| job.since.elapsed() > OUTCOME_MAX) {
-                pending.len -= job.len();
-                overdue.push(job);
-            }
-        }
+        let overdue = self.pending.lock().take_older(OUTCOME_MAX);
         let unknown = self.awaited.give_up_older(OUTCOME_MAX);
-        if unknown || !overdue.is_empty() {
-            tracing::warn!(unsent = overdue.len(), unknown, "commands waited for too long and were given up");
-            self.stalled.store(true, Ordering::Release);
+        if (unknown || !overdue.is_empty()) && !self.stalled.swap(true, Ordering::AcqRel) {
+            tracing::warn!(
+                "commands do not get through: their clients are told so after {} s (see `leasehold cluster status`)",
+                OUTCOME_MAX.as_secs()
+            );
         }
         overdue.into_iter().for_each(|job| job.fail(EngineError::TooSlow));
+        if matches!(self.leadership.role(), Role::Follows { .. }) {
+            self.awaited.send_again_older(self.peers.client_waits());
+        }
         self.try_while_stalled();
     }
 
-    /// A node that is not ready gets no requests. A tick of its own shows when commands come through again.
+    /// A node that is not ready gets no requests. So it submits a tick of its own to find out when commands succeed again.
     fn try_while_stalled(&self) {
         if !self.stalled.load(Ordering::Acquire) || self.oldest().is_some() {
             return;
         }
         let (stalled, tick) = (self.stalled.clone(), self.submit(Command::Tick));
         machine::spawn(async move {
-            if tick.await.is_ok() {
-                stalled.store(false, Ordering::Release);
+            if tick.await.is_ok() && stalled.swap(false, Ordering::AcqRel) {
+                tracing::info!("commands get through again");
             }
         });
     }
@@ -317,75 +244,37 @@ impl Proposer {
         pending.into_iter().chain(self.awaited.oldest()).min()
     }
 
-    /// Whether commands get stuck on their way.
+    /// Whether commands are stuck.
     pub(super) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::Acquire)
             || self.oldest().is_some_and(|oldest| oldest.elapsed() > STALLED_AFTER)
     }
 
-    /// Nothing comes to wake the proposer any more: it is closed, and everybody has an answer.
+    /// Whether the proposer is closed and every command has an answer.
     fn is_drained(&self) -> bool {
         let pending = self.pending.lock();
         pending.closed && pending.jobs.is_empty() && self.awaited.len() == 0
     }
 
-    /// No leader for too long. What was never sent did not happen; of what was sent nobody knows.
+    /// There was no leader for too long. Commands that were never sent did not happen; the others are unknown.
     fn give_up(&self) {
-        let (jobs, forwarded) = {
-            let mut pending = self.pending.lock();
-            pending.len = 0;
-            (std::mem::take(&mut pending.jobs), std::mem::take(&mut pending.forwarded))
-        };
-        drop(forwarded);
+        // Parcels of other nodes are dropped, which tells those nodes that they were not taken.
+        let Pending { jobs, .. } = self.pending.lock().take_all();
         jobs.into_iter().for_each(|job| job.fail(EngineError::NotLeader));
         self.awaited.give_up();
     }
 
-    /// Packs jobs into a parcel.
-    fn pack(&self, full: bool) -> Option<Parcel> {
-        let mut pending = self.pending.lock();
-        if pending.jobs.is_empty() {
-            return None;
-        }
-        let mut commands = Vec::with_capacity(pending.len.min(PARCEL_LEN_MAX));
-        let mut replies = Vec::with_capacity(pending.jobs.len().min(PARCEL_LEN_MAX));
-        let (mut bytes, mut since) = (0, None);
-        let no_memory = self.memory.is_full();
-        while commands.len() < PARCEL_LEN_MAX
-            && bytes < PARCEL_BYTES_MAX
-            && let Some(job) = pending.jobs.pop_front()
-        {
-            pending.len -= job.len();
-            if full && !job.is_tick() {
-                job.fail(EngineError::DiskFull);
-                continue;
-            }
-            if no_memory && job.grows() {
-                job.fail(EngineError::MemoryFull);
-                continue;
-            }
-            since = since.or(Some(job.since));
-            match job.what {
-                What::One(command, reply) => {
-                    bytes += weight(&command);
-                    commands.push(command);
-                    replies.push(Reply::One(reply));
-                }
-                What::Many(many, reply) => {
-                    bytes += many.iter().map(weight).sum::<usize>();
-                    replies.push(Reply::Many(many.len(), reply));
-                    commands.extend(many);
-                }
-            }
-        }
-        drop(pending);
-        let commands = Arc::new(commands);
-        let origin = self.awaited.expect(commands.clone(), replies, since?);
+    /// Packs waiting commands into a parcel.
+    fn pack(&self, is_disk_full: bool) -> Option<Parcel> {
+        let refuses = Refuses { all: is_disk_full, growth: self.memory.is_full() };
+        let packed = self.pending.lock().pack(refuses)?;
+        let commands = Arc::new(packed.commands);
+        let origin = self.awaited.expect(commands.clone(), packed.waiters, packed.since, packed.traced);
         Some(Parcel { origin: Some(origin), commands })
     }
 
-    /// Everything that waits on the leader as one entry. Says how many commands it has, if there was anything, and room
-    /// for it.
+    /// Packs everything that waits on the leader into one entry. Returns the number of its commands; `None` if nothing waits
+    /// or there is no room for another entry.
     async fn propose_next(self: &Arc<Self>, raft: &Raft) -> Option<usize> {
         if self.entries.load(Ordering::Acquire) >= ENTRIES_MAX {
             return None;
@@ -411,8 +300,8 @@ impl Proposer {
         let callback = Callback(Box::new(move |result: WriteResult| {
             drop(landed);
             if result.is_err() {
-                // Whatever happened, the entry may yet be committed; sent again, a parcel still happens once. Not at
-                // once: a leader that hands over refuses everything until the other one leads.
+                // The entry may still be committed; a parcel that is sent again still happens once. It is not sent again
+                // immediately: a leader that is handing over leadership rejects commands briefly.
                 machine::spawn(async move {
                     machine::sleep(SEND_AGAIN_AFTER).await;
                     let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
@@ -420,17 +309,17 @@ impl Proposer {
                 });
             }
         }));
-        // Should this node lead in another term by now, the stamp is not of its clock.
+        // If this node leads in another term by now, the stamp is not of that term's clock.
         let leader = LeaderId { term, node_id: *raft.node_id() };
         if let Err(fatal) = raft.write(proposal).with_leader(leader).responder(callback).await {
-            tracing::error!(%fatal, "the log can't be written any more");
+            tracing::error!(%fatal, "this node can no longer write its log");
             self.awaited.give_up();
         }
         Some(commands)
     }
 
-    /// A full disk refuses what clients ask; time goes on, in the room that is kept for it. A disk that is not known to
-    /// be full makes them wait.
+    /// Whether the disk is full. Then clients are refused, and the room that is left is kept for ticks. Waits while the log
+    /// is still preparing room.
     async fn is_full(&self) -> bool {
         loop {
             match self.wal.room() {
@@ -441,23 +330,13 @@ impl Proposer {
         }
     }
 
-    fn collect_forwarded(&self, full: bool, parcels: &mut Vec<Parcel>) {
-        let mut bytes = 0;
-        let mut pending = self.pending.lock();
-        while bytes < PARCEL_BYTES_MAX
-            && let Some((parcel, taken)) = pending.forwarded.pop_front()
-        {
-            if full {
-                taken.send(Err(EngineError::DiskFull)).ok();
-            } else if taken.send(Ok(())).is_ok() {
-                bytes += parcel.commands.iter().map(weight).sum::<usize>();
-                parcels.push(self.without_growth(parcel));
-            }
-        }
+    fn collect_forwarded(&self, is_disk_full: bool, parcels: &mut Vec<Parcel>) {
+        let forwarded = self.pending.lock().take_forwarded(is_disk_full);
+        parcels.extend(forwarded.into_iter().map(|parcel| self.without_growth(parcel)));
     }
 
-    /// A parcel of another node, without what a leader without memory does not take: renewals and releases stand in the same
-    /// parcel as claims. The others are told by the table, which refuses what stands in their place.
+    /// Takes the commands that make the table larger out of another node's parcel while this leader is out of memory. `Refuse`
+    /// stands in their place, so that the table refuses them; renewals and releases in the same parcel go on.
     fn without_growth(&self, parcel: Parcel) -> Parcel {
         let grows = || parcel.commands.iter().any(Command::grows);
         if !self.memory.is_full() || self.versions.own() < Command::Refuse.table_version() || !grows() {
@@ -469,7 +348,7 @@ impl Proposer {
         Parcel { commands: Arc::new(commands.collect()), ..parcel }
     }
 
-    /// The next parcel to the leader. Says whether there was one, and room for it.
+    /// Sends the next parcel to the leader. Returns whether there was one, and room for it.
     fn forward_next(self: &Arc<Self>, leader: u64) -> bool {
         let unsent = self.awaited.take_unsent();
         let again = !unsent.is_empty();
@@ -489,44 +368,33 @@ impl Proposer {
     fn forward(self: Arc<Self>, leader: u64, origin: Origin, commands: Arc<Vec<Command>>) {
         machine::spawn(async move {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
-            let in_doubt = match self.peers.ask(leader, &ask).await.and_then(super::peer::Answer::taken) {
-                Ok(Ok(())) => return self.leadership.leader_took(true),
+            let in_doubt = match self.peers.ask(leader, &ask).await.and_then(super::peer::PeerAnswer::taken) {
+                Ok(Ok(())) => {
+                    self.awaited.passed(&origin, "forward");
+                    return self.leadership.leader_took(true);
+                }
                 Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
                     return self.awaited.refuse(&origin, &error);
                 }
-                // Not the leader (any more): it did not take the parcel.
+                // That node does not lead (any more), and did not take the parcel.
                 Ok(Err(EngineError::NotLeader)) => false,
                 Ok(Err(_)) => true,
                 Err(error) => error.may_have_arrived(),
             };
             self.leadership.leader_took(false);
-            // By then there may be another one to ask.
+            // By then another node may lead.
             machine::sleep(SEND_AGAIN_AFTER).await;
             self.awaited.send_again(&origin, in_doubt);
         });
     }
 }
 
-/// Gives an entry's place back when its callback is called, or dropped.
+/// Makes room for another entry when this one's callback is called, or dropped.
 struct Landing(Arc<Proposer>);
 
 impl Drop for Landing {
     fn drop(&mut self) {
         self.0.entries.fetch_sub(1, Ordering::AcqRel);
         self.0.wake.notify_one();
-    }
-}
-
-/// About how many bytes a command takes in the log.
-fn weight(command: &Command) -> usize {
-    let data = |data: &Option<leasehold_core::Data>| data.as_ref().map_or(0, |data| data.bytes.len());
-    64 + match command {
-        Command::Claim(new) => new.resource.len() + new.owner.len() + data(&new.data),
-        Command::Renew { data: new, .. } => data(new),
-        Command::LockAll { items, data: shared, .. } => {
-            items.iter().map(|(_, resource)| 32 + resource.len()).sum::<usize>() + data(shared)
-        }
-        Command::Settle { resources } => resources.iter().map(|resource| resource.len()).sum(),
-        _ => 0,
     }
 }

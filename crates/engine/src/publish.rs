@@ -1,8 +1,8 @@
-//! The publisher: tells whoever waits for a claim that its turn has come, or that it is over.
+//! The publisher: wakes the requests that wait for a claim when its turn has come, or when it is over.
 //!
-//! In:    events of each applied entry, in order. Out: wake-ups, one a waiter, in the order of the events; and all
-//!        events to those who listen to every one (streams, metrics, audit).
-//! Never: blocks the table, and never wakes anyone who has nothing to do: there is no herd.
+//! In:    events of each applied entry, in order. Out: one wake-up for each waiter, in the order of the events; all events
+//!        to the listeners (streams, metrics, audit).
+//! Never: blocks the table, or wakes a waiter that has nothing to do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::wal::Flushed;
 
-/// Whoever waits for one claim: a ticket, and how to wake its owner.
+/// The waiters of one claim: a ticket each, and how to wake its owner.
 type Waiting = Vec<(u64, Wake)>;
 
-/// How somebody is woken.
+/// How a waiter is woken.
 #[derive(Debug)]
 enum Wake {
-    /// Who waits for one claim.
+    /// It waits for one claim.
     One(oneshot::Sender<()>),
-    /// Who waits for any of many.
+    /// It waits for any of many claims.
     Any(Arc<Notify>),
 }
 
-/// Someone who hears of everything that happens: a stream, the metrics, the audit.
+/// Hears every event: a stream, the metrics, the audit.
 pub trait Listener: std::fmt::Debug + Send + Sync {
-    /// What one entry of the log changed. Called on the thread that applies entries: it must not wait for anything.
+    /// The events of one log entry. Called on the thread that applies entries: it must not block.
     ///
-    /// Entries are applied anew when a node starts: an index that came before is the same entry again.
+    /// A node applies entries again when it starts: the same index is the same entry.
     fn applied(&self, index: u64, events: &[Event]);
 
-    /// The table was replaced as a whole: what happened in between is not told event by event.
+    /// The table was replaced by a snapshot: the events in between are not told.
     fn replaced(&self) {}
 
-    /// The log wrote and synced so much.
+    /// The log has written and synced this much.
     fn flushed(&self, _flushed: Flushed) {}
 }
 
@@ -45,12 +45,12 @@ pub trait Listener: std::fmt::Debug + Send + Sync {
 pub struct Publisher {
     listeners: Vec<Arc<dyn Listener>>,
     waiters: Mutex<HashMap<ClaimId, Waiting>>,
-    /// How many there are, so that entries nobody waits for cost one look.
+    /// How many there are. Without any, an entry costs one look at this.
     count: AtomicUsize,
     next_ticket: AtomicU64,
 }
 
-/// Someone who waits for a claim to become active or to end.
+/// Waits for a claim to become active or to end.
 #[derive(Debug)]
 pub struct Waiter {
     publisher: Arc<Publisher>,
@@ -59,7 +59,7 @@ pub struct Waiter {
     woken: oneshot::Receiver<()>,
 }
 
-/// Someone who waits for any of many claims to become active, to end, or to be told to let go.
+/// Waits for any of many claims to become active, to end, or to be revoked.
 #[derive(Debug)]
 pub struct Watch {
     publisher: Arc<Publisher>,
@@ -69,12 +69,12 @@ pub struct Watch {
 }
 
 impl Publisher {
-    /// A publisher that tells these everything.
+    /// A publisher with these listeners.
     pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Self {
         Self { listeners, ..Self::default() }
     }
 
-    /// Starts to wait. Register before the command is sent: what happens in between is not missed.
+    /// Starts to wait. Call this before the command is sent, so that no event is missed.
     pub fn wait_for(self: &Arc<Self>, claim: ClaimId) -> Waiter {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let (wake, woken) = oneshot::channel();
@@ -83,7 +83,7 @@ impl Publisher {
         Waiter { publisher: self.clone(), claim, ticket, woken }
     }
 
-    /// Starts to wait for all of these. Register before looking at them: what happens in between is not missed.
+    /// Starts to wait for all of these. Call this before looking at the claims, so that no event is missed.
     pub fn watch(self: &Arc<Self>, claims: Vec<ClaimId>) -> Watch {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let bell = Arc::new(Notify::new());
@@ -96,7 +96,7 @@ impl Publisher {
         Watch { publisher: self.clone(), claims, ticket, bell }
     }
 
-    /// Forgets who has this ticket.
+    /// Removes the waiter with this ticket.
     fn forget(&self, claims: &[ClaimId], ticket: u64) {
         let mut waiters = self.waiters.lock();
         for claim in claims {
@@ -110,7 +110,7 @@ impl Publisher {
         }
     }
 
-    /// Tells what the entry with this index changed, and wakes whoever waits for it.
+    /// Tells the events of the entry with this index, and wakes the claims' waiters.
     pub fn publish(&self, index: u64, events: &[Event]) {
         for listener in &self.listeners {
             listener.applied(index, events);
@@ -118,7 +118,8 @@ impl Publisher {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for event in events {
+        // A claim has one event for each of its items, and its waiters wait for the claim.
+        for event in events.iter().filter(|event| event.item == 0) {
             match event.kind {
                 EventKind::Activated { .. } => self.wake_turns(event.claim),
                 EventKind::Ended { .. } | EventKind::Revoking => self.wake(event.claim),
@@ -127,7 +128,7 @@ impl Publisher {
         }
     }
 
-    /// Wakes those who wait for a claim's turn. Those who wait for the end of any of many have nothing to hear.
+    /// Wakes those that wait for a claim's turn. Those that wait for the end of any of many claims sleep on.
     fn wake_turns(&self, claim: ClaimId) {
         let woken: Waiting = {
             let mut waiters = self.waiters.lock();
@@ -161,7 +162,7 @@ impl Publisher {
     pub fn wake_all(&self) {
         self.listeners.iter().for_each(|listener| listener.replaced());
         let mut claims: Vec<ClaimId> = self.waiters.lock().keys().copied().collect();
-        // In an order that is the same each time: the simulation relies on it.
+        // The simulation needs the same order each time.
         claims.sort_unstable();
         claims.into_iter().for_each(|claim| self.wake(claim));
     }
@@ -170,7 +171,7 @@ impl Publisher {
 impl Waiter {
     /// Returns when the claim became active or ended, or everyone was woken.
     pub async fn woken(&mut self) {
-        // The sender goes only with the entry in the map, that is, with a wake-up.
+        // The sender is dropped only together with its entry in the map, which is a wake-up.
         (&mut self.woken).await.ok();
     }
 }

@@ -1,6 +1,6 @@
-//! The read barrier: after it, this node's table knows everything that was acknowledged anywhere before it.
+//! The read barrier: after it, this node's table has everything that any node acknowledged before it.
 //!
-//! In:    reads that wait. Out: the moment at which they may look; one question to the majority serves all that wait.
+//! In:    reads that wait. Out: the moment at which they may look. One question to the majority serves all waiting reads.
 //! Never: trusts a clock: the leader asks a majority whether it still leads.
 
 use std::time::Duration;
@@ -10,21 +10,21 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::leadership::Role;
-use super::peer::{Answer, Ask};
-use super::{Engine, EngineError};
+use super::peer::{Ask, PeerAnswer};
+use super::{Engine, EngineError, hops};
 use crate::machine::{self, Instant};
 
-/// How long this node may take to catch up with its leader before it asks anew who leads.
+/// How long this node may take to catch up with its leader before it asks again which node leads.
 const APPLY_MAX: Duration = Duration::from_secs(2);
 
-/// How long one barrier may take. A read that comes while one is on its way waits for the next: twice as long at most.
+/// How long one barrier may take. A read that arrives during a barrier waits for the next one: twice as long at most.
 const BARRIER_MAX: Duration = Duration::from_secs(3);
 /// How long a read may wait.
 const READ_MAX: Duration = Duration::from_secs(6);
 /// How long the leader may take to confirm with a majority that it leads.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 
-/// A table that is known to be no older than this is not asked about again for a read that may be stale.
+/// A stale read starts no new barrier if the table is known to be no older than this.
 const NEW_ENOUGH: Duration = Duration::from_millis(100);
 
 type Waiting = oneshot::Sender<Result<(), EngineError>>;
@@ -37,7 +37,7 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    /// Has a barrier passed that nobody waits for, unless one was passed just now or is about to be.
+    /// Starts a barrier without waiting for it, unless one has just ended or is under way.
     pub(super) fn pass_for_nobody(&self, newest: Option<Instant>) {
         if newest.is_some_and(|at| at.elapsed() < NEW_ENOUGH) {
             return;
@@ -51,7 +51,7 @@ impl Barrier {
 }
 
 impl Engine {
-    /// Whether this node is all there is: every read of its table is as new as any answer.
+    /// Whether this node is a cluster of one. Then its table is always new enough.
     pub fn is_alone(&self) -> bool {
         self.leadership.is_alone()
     }
@@ -62,21 +62,26 @@ impl Engine {
         if crate::machine::simulated::is_planted(crate::machine::simulated::Bug::StaleRead) {
             return Ok(());
         }
-        // A cluster of one acknowledges what its own table has applied.
+        // A cluster of one acknowledges only what its own table has applied.
         if self.is_alone() {
             return Ok(());
         }
         let (reply, passed) = oneshot::channel();
+        let traced = hops::current().map(|request| (request, Instant::now()));
         self.barrier.waiting.lock().push(reply);
         self.barrier.wake.notify_one();
-        // Also where the engine's thread waits for its disk and passes none.
-        match machine::timeout(READ_MAX, passed).await {
+        // The timeout also ends reads while the engine's thread waits for its disk.
+        let passed = machine::timeout(READ_MAX, passed).await;
+        if let Some((request, asked)) = traced {
+            request.note("barrier", asked, Instant::now());
+        }
+        match passed {
             Ok(passed) => passed.unwrap_or(Err(EngineError::Stopping)),
             Err(_) => Err(EngineError::TooSlow),
         }
     }
 
-    /// Serves the reads that wait, all with one question, for ever.
+    /// Serves waiting reads for ever, all of them with one question.
     pub(super) async fn serve_barriers(self: std::sync::Arc<Self>) {
         loop {
             self.barrier.wake.notified().await;
@@ -104,11 +109,11 @@ impl Engine {
                     let asked = tokio::select! {
                         biased;
                         asked = self.peers.ask(leader, &Ask::Barrier) => asked,
-                        // Another leader need not be waited for behind one that is gone.
+                        // If the leader is gone, ask the next one without waiting for this one's timeout.
                         () = self.leadership.reader.notified() => continue,
                     };
                     let passed = match asked {
-                        Ok(Answer::Barrier { index, now_us }) => Some((index, now_us)),
+                        Ok(PeerAnswer::Barrier { index, now_us }) => Some((index, now_us)),
                         _ => None,
                     };
                     self.leadership.leader_took(passed.is_some());

@@ -1,4 +1,4 @@
-//! Beginning anew from what there is: a backup, or the data of one node whose majority is lost.
+//! Starting again from what is left: a backup, or the data of one node whose majority is lost.
 //!
 //! In:    a snapshot file, or a data directory that nobody uses. Out: a data directory of a cluster of one, which others
 //!        can join.
@@ -99,7 +99,7 @@ fn raise_tokens(table: &mut Table, above: Option<u64>) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "tokens can't go on above {above}: the newest one that is known is {known}, and the highest is 2^47"
+        "can't continue with tokens above {above}: the newest known token is {known}, and the highest possible is 2^47"
     )))
 }
 
@@ -107,7 +107,7 @@ fn raise_tokens(table: &mut Table, above: Option<u64>) -> io::Result<()> {
 /// has in its log and can't know to be agreed on counts as agreed on from now on.
 pub async fn recover(data: &Path, tokens_above: Option<u64>) -> Result<Recovered, StartError> {
     if !data.join("log").exists() {
-        let why = format!("there is no log in {}", data.display());
+        let why = format!("{} is not the data directory of a node: there is no log in it", data.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, why).into());
     }
     let dir = DataDir::open(data)?;
@@ -125,7 +125,10 @@ pub async fn recover(data: &Path, tokens_above: Option<u64>) -> Result<Recovered
         let next = applied.map_or(0, |id: LogId| id.index + 1);
         let entries = log.try_get_log_entries(next..next + 256).await?;
         if entries.is_empty() {
-            return Err(io::Error::other(format!("entry {next} is not in the log")).into());
+            return Err(io::Error::other(format!(
+                "log entry {next} is missing: recover from the data of another node"
+            ))
+            .into());
         }
         for entry in entries {
             if let EntryPayload::Normal(proposal) = &entry.payload {
@@ -151,7 +154,10 @@ async fn begin_anew(
     table: &Table,
 ) -> Result<Recovered, StartError> {
     let Some(last) = last else {
-        return Err(io::Error::other("there is nothing in it: start an empty node instead").into());
+        return Err(io::Error::other(
+            "there is no data to start from: start a node with an empty data directory instead",
+        )
+        .into());
     };
     let members = BTreeMap::from([(node, BasicNode::default())]);
     let membership = Membership::new(vec![BTreeSet::from([node])], members).map_err(io::Error::other)?;
@@ -175,22 +181,43 @@ async fn begin_anew(
 impl Engine {
     /// The bytes of a snapshot that has everything this node has applied so far.
     pub async fn backup(&self) -> io::Result<Vec<u8>> {
+        let mut snapshot = self.fresh_snapshot().await?;
+        machine::blocking(move || {
+            let mut bytes = Vec::new();
+            snapshot.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+        .await?
+    }
+
+    /// The same in a file, synced and read back. The file must not exist.
+    pub async fn backup_to(&self, path: &Path) -> io::Result<u64> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut snapshot = self.fresh_snapshot().await?;
+        let path = path.to_path_buf();
+        machine::blocking(move || {
+            // For its owner's eyes alone: it has everybody's claims and data.
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            io::copy(&mut snapshot, &mut file)?;
+            file.sync_all()?;
+            snapshot_file::verify(&path)
+        })
+        .await?
+    }
+
+    async fn fresh_snapshot(&self) -> io::Result<fs::File> {
         let wanted = self.shared.applied.load(std::sync::atomic::Ordering::Acquire);
         let dir = self.snapshot_dir();
         for _ in 0..600 {
             if let Some((meta, file)) = snapshot_file::newest(&dir)?
                 && meta.last_log_id.is_some_and(|id| id.index >= wanted)
             {
-                return machine::blocking(move || {
-                    let mut bytes = Vec::new();
-                    fs::open_whole(&file.path)?.read_to_end(&mut bytes)?;
-                    Ok(bytes)
-                })
-                .await?;
+                return fs::open_whole(&file.path);
             }
             self.raft().trigger().snapshot().await.map_err(io::Error::other)?;
             machine::sleep(std::time::Duration::from_millis(50)).await;
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot was not ready in 30 s"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot was not ready within 30 s: try again"))
     }
 }

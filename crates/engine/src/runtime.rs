@@ -1,10 +1,8 @@
 //! The engine's own thread: proposer, openraft, log and table run there, one after the other, and some connections.
 //!
-//! In:    futures of the engine; connections, as many as `server/src/serve/near.rs` keeps near. Out: their results, on whichever
-//!        thread asked.
-//! Never: runs what takes long (`server/src/app/aside.rs`). What passes between these tasks several times an entry costs a look
-//!        at a local queue instead of waking another thread; and requests that arrive while an entry is being synced
-//!        are all in the next one.
+//! In:    tasks of the engine, and some connections (`server/src/serve/near.rs`). Out: their results, on the thread that asked.
+//! Never: runs long work (`server/src/app/pool.rs` does). Tasks on one thread pass messages through a local queue, without
+//!        waking another thread; and requests that arrive during a sync all share the next entry.
 
 use std::future::Future;
 use std::io;
@@ -24,7 +22,7 @@ use crate::{machine::Instant, wakeups};
 pub(super) struct EngineThread {
     #[cfg(not(feature = "sim"))]
     handle: Handle,
-    /// Dropped with this: the thread's signal to end.
+    /// The thread ends when this is dropped.
     #[cfg(not(feature = "sim"))]
     _stop: oneshot::Sender<()>,
 }
@@ -40,7 +38,7 @@ impl EngineThread {
         thread::Builder::new().name("engine".into()).spawn(move || {
             wakeups::timer_began(began);
             runtime.block_on(async { stopped.await.ok() });
-            // Snapshots in the making are not waited for; an unfinished file is removed at the next start.
+            // Does not wait for a snapshot that is being written; an unfinished file is removed at the next start.
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, _stop: stop })
@@ -70,7 +68,7 @@ impl EngineThread {
 }
 
 impl EngineThread {
-    /// Runs a future there and waits for it here.
+    /// Runs a future on that thread and waits for it on this one.
     pub(super) async fn run<T, E, F>(&self, future: F) -> Result<T, E>
     where
         T: Send + 'static,

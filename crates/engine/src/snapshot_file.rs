@@ -13,7 +13,8 @@ use std::{sync::mpsc, thread};
 
 use leasehold_core::Table;
 #[cfg(not(feature = "sim"))]
-use leasehold_core::table::{Decoded, Decoder};
+use leasehold_core::table::Decoded;
+use leasehold_core::table::Decoder;
 use leasehold_core::table::{Frozen, Restorer};
 use serde::de::DeserializeOwned;
 
@@ -28,13 +29,13 @@ const MAGIC: &[u8; 8] = b"LHSNAP\0\x02";
 const MAGIC_1: &[u8; 8] = b"LHSNAP\0\x01";
 /// No chunk is larger: a page of 64 claims with all the data they may carry, and some.
 const CHUNK_LEN_MAX: u32 = 64 << 20;
-/// So much is written before it is synced. While the disk writes out more at once it keeps the log waiting, and with it
-/// every request: of 4 MiB, for some 2 ms.
+/// Bytes that are written between two syncs. A sync of 4 MiB keeps the log, and with it every request, waiting for about
+/// 2 ms; a larger one for longer.
 const SYNC_EVERY: usize = 256 << 10;
 /// Chunks that one thread hands to the other at a time.
 #[cfg(not(feature = "sim"))]
 const PARCEL_LEN: usize = 32;
-/// Parcels that it may be ahead: a few megabytes.
+/// How far the reading thread may be ahead: a few megabytes.
 #[cfg(not(feature = "sim"))]
 const PARCELS_AHEAD: usize = 8;
 
@@ -128,6 +129,27 @@ pub fn load(path: &Path) -> io::Result<(SnapshotMeta, Origins, Table)> {
     Ok((meta, origins, table))
 }
 
+/// Reads a snapshot to its end, checks and decodes every frame, and keeps none: a node whose table fills half of its memory
+/// can verify a backup of it. Returns the bytes of the file.
+pub fn verify(path: &Path) -> io::Result<u64> {
+    let mut reader = FrameReader::open(path)?;
+    let _meta: SnapshotMeta = reader.value()?;
+    if reader.format != 1 {
+        let _origins: Origins = reader.value()?;
+    }
+    let mut decoder = Decoder::default();
+    loop {
+        let offset = reader.offset;
+        let chunk = reader.frame()?;
+        if chunk.is_empty() {
+            return Ok(reader.offset);
+        }
+        if let Err(error) = decoder.decode(chunk) {
+            return Err(corrupt(path, offset, &error.to_string()));
+        }
+    }
+}
+
 /// Chunks and where they stand in the file.
 #[cfg(not(feature = "sim"))]
 type Parcel = Vec<(u64, Decoded)>;
@@ -143,7 +165,9 @@ fn restore(reader: FrameReader) -> io::Result<Table> {
         for (offset, decoded) in parcels.into_iter().flatten() {
             restorer.take(decoded).map_err(|error| corrupt(&path, offset, &error.to_string()))?;
         }
-        let end = decoding.join().map_err(|_| io::Error::other("reading the snapshot has panicked"))??;
+        let end = decoding.join().map_err(|_| {
+            io::Error::other("reading the snapshot panicked: this is a bug, please report it with the log")
+        })??;
         restorer.finish().map_err(|error| corrupt(&path, end, &error.to_string()))
     })
 }
@@ -165,7 +189,7 @@ fn decode(mut reader: FrameReader, hand_over: &mpsc::SyncSender<Parcel>) -> io::
                 parcel.push((offset, decoded.map_err(|error| corrupt(&path, offset, &error.to_string()))?));
             }
         }
-        // Where nobody takes it, the other thread has found something wrong, and says so.
+        // If the other thread has ended, it has found a mistake and reports it.
         if hand_over.send(parcel).is_err() || ended {
             return Ok(reader.offset);
         }
@@ -246,7 +270,7 @@ impl FrameReader {
         let mut magic = [0; 8];
         file.read_exact(&mut magic).map_err(|_| corrupt(path, 0, "it is shorter than its header"))?;
         if ![MAGIC, MAGIC_1].contains(&&magic) {
-            return Err(corrupt(path, 0, "it does not start as a snapshot of this version does"));
+            return Err(corrupt(path, 0, "it does not start like a snapshot of this version"));
         }
         Ok(Self { path: path.into(), file, format: magic[7], offset: 8, buffer: Vec::new() })
     }
@@ -277,8 +301,8 @@ impl FrameReader {
 
 fn corrupt(path: &Path, offset: u64, why: &str) -> io::Error {
     let message = format!(
-        "the snapshot {} is damaged at byte {offset}: {why}. Nothing was changed. Restore the data directory from \
-         a backup, or start this node with an empty one and let it copy the others",
+        "the snapshot {} is damaged at byte {offset}: {why}. Nothing was changed. Use another backup. In a cluster, a \
+         node can also start with an empty data directory and copy the others",
         path.display()
     );
     io::Error::new(io::ErrorKind::InvalidData, message)

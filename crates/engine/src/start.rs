@@ -18,6 +18,7 @@ use crate::clock::TableClock;
 use crate::data_dir::DataDir;
 use crate::freshness::Newest;
 use crate::heartbeat::Heartbeat;
+use crate::journal::Journal;
 use crate::leadership::{Leadership, Patience, Role, Watch};
 use crate::log_store::LogStore;
 use crate::peer::{Door, PeerNetwork, PeerServer, Peers};
@@ -25,20 +26,20 @@ use crate::propose::Proposer;
 use crate::publish::{Listener, Publisher};
 use crate::reads::Barrier;
 use crate::runtime::EngineThread;
-use crate::state_machine::{Shared, StateMachine};
+use crate::state_machine::{SharedTable, StateMachine};
 use crate::types::{NodeId, Raft};
 use crate::wal::WalOptions;
 use crate::withdrawals::Withdrawals;
 use crate::{
-    Engine, EngineConfig, EngineError, MemoryGuard, Secret, StartError, machine, memory, snapshot_file,
-    table_version, upkeep,
+    ClusterConfig, Engine, EngineConfig, EngineError, MemoryGuard, Secret, StartError, machine, memory,
+    snapshot_file, table_version, upkeep,
 };
 
 /// How long a start may take to apply its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(600);
 /// A node that is alone sends no heartbeats; times that are counted in them are those of a second.
 const ALONE_HEARTBEAT: Duration = Duration::from_secs(1);
-/// Clients wait so long for a leader to come back before they are told that there is none.
+/// How long clients wait for a leader to come back before they are told that there is none.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 /// Entries that stay in the log behind a snapshot, so that a node that was away for a moment need not copy everything.
 const LOG_KEPT: u64 = if cfg!(feature = "sim") { 20 } else { 2000 };
@@ -53,7 +54,7 @@ impl Engine {
         let alone = config.cluster.is_none();
         let log = LogStore::open(&config.data_dir.join("log"), log_options(alone, &config.listeners))?;
         let clock = Arc::new(TableClock::default());
-        let shared = Arc::new(Shared { clock: clock.clone(), ..Shared::default() });
+        let shared = Arc::new(SharedTable { clock: clock.clone(), ..SharedTable::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
         let newest = Arc::new(Newest::default());
         let awaited = Arc::new(Awaited::new(node, newest.clone()));
@@ -99,7 +100,9 @@ impl Engine {
             log,
             tasks: Mutex::default(),
             admitted: AtomicBool::new(false),
+            joining: AtomicBool::new(false),
             changing: tokio::sync::Mutex::default(),
+            journal: Arc::new(Journal::new(node, timing.silence())),
             url: OnceLock::new(),
             config,
             thread,
@@ -109,15 +112,14 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Starts to follow, to lead or to ask for admission: whatever this node's data and its cluster call for.
     async fn take_place(self: &Arc<Self>, timing: Timing, door: Arc<Door>) -> Result<(), StartError> {
-        let fatal = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
-        let raft = &self.raft;
-        let initialized = raft.is_initialized().await.map_err(|error| fatal(&error))?;
+        let initialized = self.raft.is_initialized().await.map_err(fatal)?;
         let alone = self.config.cluster.is_none();
         if alone && initialized && self.members().len() > 1 {
             return Err(StartError::Raft(
-                "this data is of one node of a cluster: start it with --peer-listen and the cluster's secret, as \
-                 before"
+                "its data directory is that of a node of a cluster. Start it with --peer-listen and the cluster's secret, \
+                 as before"
                     .into(),
             ));
         }
@@ -125,22 +127,35 @@ impl Engine {
         if alone || initialized {
             self.open();
         }
-        if alone {
-            if initialized {
-                // A cluster of one need not wait for a leader that might still live.
-                raft.trigger().elect(false).await.map_err(|error| fatal(&error))?;
-            } else {
-                let members = BTreeMap::from([(self.node, openraft::impls::BasicNode::default())]);
-                raft.initialize(members).await.map_err(|error| fatal(&error))?;
-            }
-        }
         // A node with peers gets to know from its leader what was committed, and that may take as long as it takes.
         if alone {
-            raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(|error| fatal(&error))?;
+            self.recover_alone(initialized).await?;
         }
         self.memory.look();
+        self.spawn_tasks(timing);
+        match &self.config.cluster {
+            None => self.wait_until_leading().await,
+            Some(cluster) => self.join_peers(cluster, door, initialized).await,
+        }
+    }
+
+    /// Elects a cluster of one and applies its log.
+    async fn recover_alone(&self, initialized: bool) -> Result<(), StartError> {
+        if initialized {
+            // A cluster of one need not wait for a leader that might still live.
+            self.raft.trigger().elect(false).await.map_err(fatal)?;
+        } else {
+            let members = BTreeMap::from([(self.node, openraft::impls::BasicNode::default())]);
+            self.raft.initialize(members).await.map_err(fatal)?;
+        }
+        self.raft.wait_for_recovery(Some(RECOVERY_MAX)).await.map_err(fatal)?;
+        Ok(())
+    }
+
+    /// Starts the tasks that every node runs on the engine's thread.
+    fn spawn_tasks(self: &Arc<Self>, timing: Timing) {
         let watch = Watch {
-            raft: raft.clone(),
+            raft: self.raft.clone(),
             leadership: self.leadership.clone(),
             clock: self.clock.clone(),
             shared: self.shared.clone(),
@@ -149,15 +164,16 @@ impl Engine {
             peers: self.peers.clone(),
             wal: self.log.wal().clone(),
             patience: Patience { silence: timing.silence(), leaderless: LEADERLESS_MAX },
+            journal: self.config.cluster.is_some().then(|| self.journal.clone()),
         };
         let heartbeat = Heartbeat {
-            raft: raft.clone(),
+            raft: self.raft.clone(),
             clock: self.clock.clone(),
             interval: timing.heartbeat(),
             lease: timing.lease(),
         };
         let tasks = [
-            self.thread.spawn(self.proposer.clone().run(raft.clone())),
+            self.thread.spawn(self.proposer.clone().run(self.raft.clone())),
             self.thread.spawn(watch.run()),
             self.thread.spawn(heartbeat.run()),
             self.thread.spawn(upkeep::tick(self.clone())),
@@ -170,43 +186,47 @@ impl Engine {
             self.thread.spawn(memory::watch(self.clone())),
         ];
         self.tasks.lock().extend(tasks);
-        match &self.config.cluster {
-            None => self.wait_until_leading().await,
-            Some(cluster) => {
-                let bound = machine::net::bind(cluster.listen).map_err(|error| {
-                    let why = format!("can't listen for peers on {}: {error}", cluster.listen);
-                    std::io::Error::new(error.kind(), why)
-                })?;
-                // Behind mutual TLS no stranger gets as far as the handshake.
-                let (secret, warns) = (cluster.secret.clone(), cluster.tls.is_none());
-                machine::blocking(move || secret.prepare(warns)).await?;
-                let server = Arc::new(PeerServer { engine: self.clone(), door });
-                let serve = self.thread.spawn(async move {
-                    match machine::net::listen(bound) {
-                        Ok(listener) => server.run(listener).await,
-                        Err(error) => tracing::error!(%error, "the peer port can't be used"),
-                    }
-                });
-                let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
-                self.tasks.lock().extend([serve, enter]);
-                Ok(())
+    }
+
+    /// Opens the port for peers and enters the cluster (`entering.rs`).
+    async fn join_peers(
+        self: &Arc<Self>,
+        cluster: &ClusterConfig,
+        door: Arc<Door>,
+        initialized: bool,
+    ) -> Result<(), StartError> {
+        let bound = machine::net::bind(cluster.listen).map_err(|error| {
+            let why = format!("can't listen for peers on {}: {error}", cluster.listen);
+            std::io::Error::new(error.kind(), why)
+        })?;
+        // Behind mutual TLS no stranger gets as far as the handshake.
+        let (listen, secret, warns) = (cluster.listen, cluster.secret.clone(), cluster.tls.is_none());
+        machine::blocking(move || secret.prepare(warns)).await?;
+        let server = Arc::new(PeerServer { engine: self.clone(), door });
+        let serve = self.thread.spawn(async move {
+            match machine::net::listen(bound) {
+                Ok(listener) => server.run(listener).await,
+                Err(error) => tracing::error!(%error, "can't listen for peers on {listen}"),
             }
-        }
+        });
+        let enter = self.thread.spawn(self.clone().enter(cluster.clone(), initialized));
+        self.tasks.lock().extend([serve, enter]);
+        Ok(())
     }
 
     /// A node that is alone is ready when it leads.
     async fn wait_until_leading(&self) -> Result<(), StartError> {
         while !matches!(self.leadership.role(), Role::Leads { .. }) {
-            if let Err(fatal) = &self.raft.metrics().borrow_watched().running_state {
-                return Err(StartError::Raft(fatal.to_string()));
+            if let Err(error) = &self.raft.metrics().borrow_watched().running_state {
+                return Err(fatal(error));
             }
             machine::sleep(Duration::from_millis(2)).await;
         }
         // On a full disk it has to wait, and the node starts all the same.
         if let Err(error) = self.raise_table_version().await {
-            tracing::warn!(%error, "the table version could not be raised yet");
+            tracing::warn!(%error, "the table version could not be raised yet; trying again");
         }
-        self.configure().await.map_err(|error| StartError::Raft(error.to_string()))
+        self.configure().await.map_err(fatal)
     }
 
     /// The settings of the leader hold for the table.
@@ -220,6 +240,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// An error of openraft that ends the start.
+fn fatal(error: impl std::fmt::Display) -> StartError {
+    StartError::Raft(error.to_string())
 }
 
 /// A cluster of one has nothing to do while its own disk syncs but to gather the next entry, which happens in the
@@ -307,7 +332,7 @@ async fn start_raft(
         enable_pre_vote: Some(true),
         ..openraft::Config::default()
     };
-    let config = config.validate().map_err(|error| StartError::Raft(error.to_string()))?;
+    let config = config.validate().map_err(fatal)?;
     let raft = Raft::new(node, Arc::new(config), network, log, machine).await;
-    raft.map_err(|error| StartError::Raft(error.to_string()))
+    raft.map_err(fatal)
 }

@@ -1,6 +1,6 @@
 //! The state machine: committed entries go into the table, outcomes and events come out.
 //!
-//! In:    entries from openraft, in log order. Out: outcomes to whoever waits on this node (`awaited.rs`), events to
+//! In:    entries from openraft, in log order. Out: outcomes to the requests that wait on this node (`awaited.rs`), events to
 //!        `publish.rs`, snapshots to `snapshot_file.rs`.
 //! Never: decides about locks; that is the table's.
 
@@ -23,17 +23,17 @@ use super::entry::{Origins, Proposal};
 use super::snapshot_file::{self, SnapshotFile};
 use super::table_version::TableVersions;
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::machine;
 use crate::publish::Publisher;
+use crate::{hops, machine};
 
 type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 
-/// "Nothing is due, ever", in [`Shared::earliest_deadline_us`].
+/// "Nothing is due, ever", in [`SharedTable::earliest_deadline_us`].
 pub const NO_DEADLINE: u64 = u64::MAX;
 
 /// What the state machine shares with readers and with the ticker.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedTable {
     /// The table. Written by `apply` alone.
     pub table: RwLock<Table>,
     /// When the table next has something to end by itself.
@@ -50,7 +50,7 @@ pub struct Shared {
     pub versions: Arc<TableVersions>,
 }
 
-impl Shared {
+impl SharedTable {
     /// Waits until the table has this entry.
     pub async fn wait_applied(&self, index: u64) {
         loop {
@@ -71,7 +71,7 @@ impl Shared {
 
 /// The table behind openraft's interface.
 pub struct StateMachine {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTable>,
     publisher: Arc<Publisher>,
     awaited: Arc<Awaited>,
     snapshot_dir: PathBuf,
@@ -83,7 +83,7 @@ pub struct StateMachine {
 impl StateMachine {
     /// An empty table, and the folder where its snapshots are.
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedTable>,
         publisher: Arc<Publisher>,
         awaited: Arc<Awaited>,
         snapshot_dir: PathBuf,
@@ -98,6 +98,10 @@ impl StateMachine {
     fn apply_proposal(&mut self, index: u64, proposal: &Proposal) {
         let fresh = self.origins.first_of(proposal);
         let commands = fresh.iter().map(|parcel| &**parcel.commands);
+        if hops::is_on() {
+            let origins = fresh.iter().filter_map(|parcel| parcel.origin.as_ref());
+            origins.for_each(|origin| self.awaited.passed(origin, "commit"));
+        }
         let mut table = self.shared.table.write();
         #[cfg(feature = "planted")]
         self.plant(&mut table);
@@ -106,7 +110,7 @@ impl StateMachine {
         machine::simulated::applied(index, &table);
         Self::note_deadline(&self.shared, &table);
         self.shared.versions.set(table.version());
-        // Still under the lock: whoever sees the table sees which entry it is of.
+        // Still under the lock: a reader of the table also sees which entry it is of.
         self.shared.note_applied(self.applied, proposal.stamp.now_us);
         drop(table);
         self.publisher.publish(index, &applied.events);
@@ -125,7 +129,7 @@ impl StateMachine {
         table.plant_grant_twice(is_planted(Bug::GrantTwice) && is_new_term(term));
     }
 
-    fn note_deadline(shared: &Shared, table: &Table) {
+    fn note_deadline(shared: &SharedTable, table: &Table) {
         let earliest_us = table.earliest_deadline_us().unwrap_or(NO_DEADLINE);
         let before_us = shared.earliest_deadline_us.swap(earliest_us, Ordering::AcqRel);
         if earliest_us < before_us {
@@ -228,30 +232,42 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        // Each of these is reported once, however often it is tried.
+        let (mut descriptors_told, mut space_told) = (false, false);
         loop {
             let (meta, origins, dir) = (self.meta.clone(), self.origins.clone(), self.dir.clone());
             let Some(frozen) = self.frozen.take() else {
-                return Err(io::Error::other("this snapshot has been written"));
+                return Err(io::Error::other("this snapshot was written already"));
             };
             let writing = machine::in_background(move || {
                 let written = snapshot_file::write(&dir, &meta, &origins, &frozen);
-                written.map_err(|error| (error, frozen))
+                written.map_err(|error| Box::new((error, frozen)))
             });
-            match writing.await? {
+            let (error, frozen) = match writing.await? {
                 Ok(snapshot) => return Ok(Snapshot { meta: self.meta.clone(), snapshot }),
+                Err(failed) => *failed,
+            };
+            match error {
                 // A snapshot only saves time at the next start. Lack of space is no reason to stop: the log
                 // has everything, and its own reserve says when clients must be refused.
-                Err((error, frozen)) if machine::lacks_descriptors(&error) => {
+                error if machine::lacks_descriptors(&error) => {
                     self.frozen = Some(frozen);
-                    tracing::error!(%error, "no file descriptor is free for a snapshot; trying again in 1 s");
+                    if !std::mem::replace(&mut descriptors_told, true) {
+                        tracing::error!(
+                            %error,
+                            "no file descriptor is free for a snapshot; trying every second: raise the limit of open files"
+                        );
+                    }
                     machine::sleep(std::time::Duration::from_secs(1)).await;
                 }
-                Err((error, frozen)) if error.kind() == io::ErrorKind::StorageFull => {
+                error if error.kind() == io::ErrorKind::StorageFull => {
                     self.frozen = Some(frozen);
-                    tracing::error!(%error, "no space to write a snapshot; trying again in 5 s: free space on the disk of the data directory");
+                    if !std::mem::replace(&mut space_told, true) {
+                        tracing::error!(%error, "no space to write a snapshot; trying every 5 s: free space on the disk of the data directory");
+                    }
                     machine::sleep(std::time::Duration::from_secs(5)).await;
                 }
-                Err((error, _)) => return Err(error),
+                error => return Err(error),
             }
         }
     }

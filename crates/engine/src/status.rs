@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use openraft::Instant as _;
-use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::peer::{Answer, Ask};
+use super::peer::{Ask, PeerAnswer};
 use super::types::NodeId;
 use crate::machine;
 
@@ -26,7 +25,7 @@ pub(super) struct NodeStatus {
     pub(super) run: u64,
     /// Whether that process takes part already: it has its data, or was let in without.
     pub(super) admitted: bool,
-    /// `leader`, `follower`, `candidate` or `learner`.
+    /// One of `node_state::ROLES`.
     pub(super) role: String,
     /// The term it is in.
     pub(super) term: u64,
@@ -36,13 +35,13 @@ pub(super) struct NodeStatus {
     pub(super) last_log: Option<u64>,
     /// The newest entry in its table.
     pub(super) applied: u64,
-    /// Where clients reach it.
+    /// Where clients reach it; empty if it does not know.
     pub(super) url: String,
     /// Its version.
     pub(super) version: String,
     /// A fingerprint of its table, if it was asked for, and the entry after which it was taken.
     pub(super) digest: Option<(u64, String)>,
-    /// On a leader: the newest entry each other node has, and how long ago it was heard (in ms).
+    /// On a leader, also one that has lost its majority: the newest entry each other node has, and how long ago it was heard (in ms).
     pub(super) others: BTreeMap<NodeId, (Option<u64>, Option<u64>)>,
 }
 
@@ -68,7 +67,7 @@ pub struct MemberStatus {
     pub id: NodeId,
     /// Where its peers reach it.
     pub address: String,
-    /// `leader`, `follower`, `candidate`, `learner` or `unreachable`.
+    /// `leader`, `follower`, `candidate`, `learner`, `stopped` or `unreachable`; `deposed`: an old leader that has not noticed yet.
     pub role: String,
     /// Whether it votes.
     pub voter: bool,
@@ -78,9 +77,9 @@ pub struct MemberStatus {
     pub applied: Option<u64>,
     /// How many entries it is behind the leader.
     pub lag: Option<u64>,
-    /// How long ago the leader last heard of it.
+    /// How long ago the leader last heard of it; without a leader, the asked node if it was the last one.
     pub last_contact_ms: Option<u64>,
-    /// Where clients reach it.
+    /// Where clients reach it, if it knows.
     pub url: Option<String>,
     /// Its version.
     pub version: Option<String>,
@@ -114,12 +113,6 @@ impl Engine {
         };
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
-        let role = match metrics.state {
-            ServerState::Leader => "leader",
-            ServerState::Follower => "follower",
-            ServerState::Candidate => "candidate",
-            _ => "learner",
-        };
         let heartbeats = metrics.heartbeat.iter().flatten();
         let heard: BTreeMap<_, _> = heartbeats
             .filter_map(|(id, acked)| Some((*id, acked.as_ref()?.elapsed().as_millis() as u64)))
@@ -132,9 +125,9 @@ impl Engine {
             id: metrics.id,
             run: self.awaited.run(),
             admitted: self.is_admitted(),
-            role: role.into(),
+            role: self.role_name(metrics.state).into(),
             term: metrics.current_term,
-            leader: metrics.current_leader,
+            leader: self.known_leader(),
             last_log: metrics.last_log_index,
             applied: self.shared.applied.load(std::sync::atomic::Ordering::Acquire),
             url: self.url.get().cloned().unwrap_or_default(),
@@ -153,7 +146,7 @@ impl Engine {
                 false => {
                     self.peers.know(id, address);
                     match self.peers.ask(id, &Ask::Status { digest }).await {
-                        Ok(Answer::Status(status)) => Some(*status),
+                        Ok(PeerAnswer::Status(status)) => Some(*status),
                         _ => None,
                     }
                 }
@@ -164,10 +157,12 @@ impl Engine {
         let leading = |status: &&NodeStatus| status.role == "leader";
         let statuses = answers.iter().filter_map(|(.., status)| status.as_ref());
         let leader = statuses.clone().filter(leading).max_by_key(|status| status.term).cloned();
+        let asked_node = statuses.clone().find(|status| status.id == self.node_id()).cloned();
+        let others = leader.clone().or(asked_node).map(|status| status.others).unwrap_or_default();
         let term = statuses.map(|status| status.term).max().unwrap_or(0);
         let nodes = answers.into_iter().map(|(id, address, voter, status)| {
             let leads = leader.as_ref().is_some_and(|leader| leader.id == id);
-            let progress = leader.as_ref().and_then(|leader| leader.others.get(&id).copied());
+            let progress = others.get(&id).copied();
             let log = status.as_ref().and_then(|status| status.last_log);
             let end = leader.as_ref().and_then(|leader| leader.last_log);
             let (matched, heard) = if leads { (end, Some(0)) } else { progress.unwrap_or((None, None)) };
@@ -185,7 +180,7 @@ impl Engine {
                 applied: status.as_ref().map(|status| status.applied),
                 lag: end.map(|end| end.saturating_sub(known.unwrap_or(0))),
                 last_contact_ms: heard,
-                url: status.as_ref().map(|status| status.url.clone()),
+                url: status.as_ref().map(|status| status.url.clone()).filter(|url| !url.is_empty()),
                 version: status.as_ref().map(|status| status.version.clone()),
                 reads_table_version: self.reads_table_version(id),
                 digest,

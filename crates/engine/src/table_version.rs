@@ -16,14 +16,20 @@ use std::time::Duration;
 use leasehold_core::Command;
 use leasehold_core::table::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-use super::peer::{Answer, Ask};
+use super::peer::{Ask, PeerAnswer};
 use super::types::NodeId;
 use super::wakeups::sleep_about;
 use super::{Engine, EngineError};
+use crate::machine;
 
 /// How often a leader looks whether every member can read a newer version. It stops when the newest one holds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a request waits for a version that every member can read: the leader is about to raise it. A new cluster is asked
+/// for everything in its first moment.
+const RAISED_WITHIN: Duration = Duration::from_secs(3);
 
 /// The format of entries of the first table version. There was one before it, without a version.
 const FIRST_FORMAT: u8 = 2;
@@ -45,20 +51,36 @@ fn table_version_of(entry_format: u8) -> u32 {
 #[derive(Debug)]
 pub struct TableVersions {
     own: AtomicU32,
+    /// Wakes requests that wait for a newer version.
+    raised: Notify,
     /// What each peer said when it last greeted, or was greeted.
     peers: Mutex<BTreeMap<NodeId, u32>>,
 }
 
 impl Default for TableVersions {
     fn default() -> Self {
-        Self { own: AtomicU32::new(FIRST_TABLE_VERSION), peers: Mutex::default() }
+        Self { own: AtomicU32::new(FIRST_TABLE_VERSION), raised: Notify::new(), peers: Mutex::default() }
     }
 }
 
 impl TableVersions {
     /// This node's table has this version.
     pub(super) fn set(&self, version: u32) {
-        self.own.store(version, Ordering::Release);
+        if self.own() != version {
+            self.own.store(version, Ordering::Release);
+            self.raised.notify_waiters();
+        }
+    }
+
+    /// Returns when this node's table has this version or a newer one.
+    async fn reach(&self, version: u32) {
+        loop {
+            let raised = self.raised.notified();
+            if self.own() >= version {
+                return;
+            }
+            raised.await;
+        }
     }
 
     /// The version of this node's table.
@@ -93,13 +115,25 @@ impl Engine {
         if node == self.node { Some(NEWEST_TABLE_VERSION) } else { self.shared.versions.read_by(node) }
     }
 
-    /// Whether a request that needs this table version can be carried out. If not, the error names the member that must be
-    /// upgraded first.
+    /// Returns when a request that needs this table version can be carried out; waits where the version is about to be raised.
+    /// If it can't, the error names the member that must be upgraded first.
+    pub async fn reach_table_version(&self, version: u32) -> Result<(), EngineError> {
+        match self.require_table_version(version).await {
+            Err(EngineError::Upgrading) => {
+                let raised = machine::timeout(RAISED_WITHIN, self.shared.versions.reach(version));
+                raised.await.map_err(|_| EngineError::Upgrading)
+            }
+            known => known,
+        }
+    }
+
+    /// The same without waiting.
     pub async fn require_table_version(&self, version: u32) -> Result<(), EngineError> {
         if self.table_version() >= version {
             return Ok(());
         }
-        match self.readable_by_all().await {
+        // In a box: requests that stand open for hours pass here, and asking members takes much room.
+        match Box::pin(self.readable_by_all()).await {
             Err(in_the_way) => Err(in_the_way),
             Ok(readable) if readable >= version => Err(EngineError::Upgrading),
             Ok(_) => Err(EngineError::MemberTooOld { node: self.node, version: own_release() }),
@@ -114,7 +148,7 @@ impl Engine {
                 continue;
             }
             self.peers.know(node, &address);
-            let Ok(Answer::Status(status)) = self.peers.ask(node, &Ask::Status { digest: false }).await
+            let Ok(PeerAnswer::Status(status)) = self.peers.ask(node, &Ask::Status { digest: false }).await
             else {
                 return Err(EngineError::MemberAway { node });
             };
@@ -136,7 +170,7 @@ impl Engine {
             // Settings that only the new version knows: the ticker looks after them, also if the answer was lost.
             self.leadership.ticker.notify_one();
             raised?;
-            tracing::info!(version, "every member can read it: the table version was raised");
+            tracing::info!(version, "the table version is {version} now: every node can read it");
         }
         Ok(())
     }

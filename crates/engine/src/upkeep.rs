@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold_core::Command;
 
 use super::leadership::Role;
-use super::peer::{Answer, Ask};
+use super::peer::{Ask, PeerAnswer};
 use super::state_machine::NO_DEADLINE;
 use super::types::NodeId;
 use super::wakeups::sleep_about;
@@ -25,15 +25,14 @@ use crate::machine::{self, Instant};
 const STAMP_EVERY_US: u64 = 1_000_000;
 /// The shortest pause before the clock is looked at again: what the timer can tell apart.
 const TICK_PAUSE_MIN: Duration = Duration::from_millis(1);
-/// A snapshot is so many times as large as the log that makes it due, in a large table. A start applies that log: with
-/// fewer it takes longer; with more, snapshots are most of what is written. So they are up to three times the log
-/// while claims are renewed, and four times what they end up with while the table grows.
+/// In a large table, take a snapshot when the log exceeds this fraction of the last snapshot. A longer log makes a start
+/// slower, since the start applies it; a shorter one makes snapshots most of what is written.
 const SNAPSHOT_TO_LOG: u64 = 3;
 /// How often a node looks whether its log has become long.
 const LOG_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a leader looks whether there is room for its log.
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Whoever was heard by the leader so long ago counts as there. Heartbeats come far more often.
+/// A node that the leader heard within this time counts as there. Heartbeats come far more often.
 const HEARD_MS_MAX: u64 = 2000;
 /// How long a full leader that handed over, or failed to, leaves it at that: the others may be full as well.
 const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
@@ -48,6 +47,7 @@ pub(super) async fn tick(engine: Arc<Engine>) {
     let mut last_us = 0;
     let mut configured = None;
     let mut configure_at = Instant::now();
+    let mut told = None;
     loop {
         let Role::Leads { term } = engine.leadership.role() else {
             engine.leadership.ticker.notified().await;
@@ -60,7 +60,12 @@ pub(super) async fn tick(engine: Arc<Engine>) {
                 Ok(()) => configured = wanted,
                 Err(error) => {
                     configure_at = Instant::now() + CONFIGURE_AGAIN_AFTER;
-                    tracing::warn!(%error, "the settings of this node could not be made the table's yet");
+                    if told.replace(term) != Some(term) {
+                        tracing::warn!(
+                            %error,
+                            "the limits of this node could not be put into effect yet; trying every second"
+                        );
+                    }
                 }
             }
         }
@@ -86,7 +91,8 @@ pub(super) async fn tick(engine: Arc<Engine>) {
                 () = engine.leadership.ticker.notified() => {}
             }
         } else if let Err(error) = engine.submit(Command::Tick).await {
-            tracing::warn!(%error, "the clock of the table could not be moved");
+            // The cause is reported where it happens.
+            tracing::debug!(%error, "the table clock could not be moved");
             machine::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -123,7 +129,10 @@ pub(super) async fn hand_over_when_full(engine: Arc<Engine>) {
     loop {
         sleep_about(ROOM_LOOK_EVERY).await;
         if engine.leads() && engine.log.wal().room() == Room::Low && others_are_a_majority(&engine).await {
-            tracing::warn!("the disk of this node is full: another one is to lead. Free space there");
+            tracing::warn!(
+                "the disk of this node is full: handing leadership to another node. Free space on the disk of \
+                 the data directory"
+            );
             engine.step_down().await;
             machine::sleep(HAND_OVER_EVERY).await;
         }
@@ -145,8 +154,8 @@ pub(super) async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
     others.into_iter().filter(|(_, other)| is_heard(other)).map(|(id, _)| id).collect()
 }
 
-/// Lets in again whoever belongs to the cluster and has lost its data. It asks for that by itself, but may know nobody to
-/// ask: those it was started with may have been taken out since.
+/// Lets members join again that have lost their data. Such a node asks by itself, but may know no member to ask: those it
+/// was started with may have been removed since.
 pub(super) async fn take_back(engine: Arc<Engine>) {
     loop {
         sleep_about(SILENT_LOOK_EVERY).await;
@@ -157,12 +166,15 @@ pub(super) async fn take_back(engine: Arc<Engine>) {
         let silent = |id: &NodeId| *id != engine.node_id() && !heard.contains(id);
         for (id, (address, _)) in engine.members().into_iter().filter(|(id, _)| silent(id)) {
             let asked = engine.peers.ask_at(&address, &Ask::Status { digest: false }).await;
-            let Ok(Answer::Status(there)) = asked else { continue };
+            let Ok(PeerAnswer::Status(there)) = asked else { continue };
             if there.id == id
                 && !there.admitted
                 && let Err(error) = engine.admit(id, Some(there.run), &address).await
             {
-                tracing::warn!(id, %error, "a member without its data could not be let in again");
+                engine.journal.waits(
+                    &id.to_string(),
+                    &format!("node {id} has lost its data and can't join again yet: {error}"),
+                );
             }
         }
     }

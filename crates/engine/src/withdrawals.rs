@@ -1,7 +1,8 @@
-//! Claims that nobody waits for any more, until they are certainly gone.
+//! Withdraws claims that nobody waits for any more.
 //!
-//! In:    claims whose clients went away before they could be told. Out: commands that withdraw them, again and again
-//!        until an outcome comes: through cuts, full disks and leader changes.
+//! In:    claims whose clients went away before they could be told; sweeps over the waiting claims.
+//! Out:   commands that withdraw them. Those of single claims are repeated until an outcome comes: through cuts, full disks
+//!        and leader changes.
 //! Never: keeps a claim beyond this process. What a node leaves behind when it ends is withdrawn when it starts again, or
 //!        by the leader when it does not (`server/src/api/locks/orphans.rs`).
 
@@ -9,15 +10,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Target, View};
+use leasehold_core::table::{ListFilter, ListPage};
+use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Engine;
+use super::{Engine, EngineError};
 use crate::machine;
 
 /// Withdrawals in one command to the log.
 const BATCH_LEN: usize = 1000;
+/// Claims looked at while the table can't be written.
+const CLAIMS_PER_LOOK: usize = 4096;
 /// How long a withdrawal that did not come through rests.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How often a claim is withdrawn that nobody knows: the command that makes it may still be on its way.
@@ -52,7 +56,7 @@ pub fn withdrawal(id: ClaimId, reason: &str) -> Command {
 }
 
 /// The command that withdraws a claim which waits, if it still does: a grant makes another version of it.
-pub fn withdrawal_while_waiting(view: &View, reason: &str) -> Command {
+fn withdrawal_while_waiting(view: &View, reason: &str) -> Command {
     Command::Finish {
         target: Target::Claim(view.claim.id),
         guard: Guard { owner: None, version: Some(view.claim.version) },
@@ -66,6 +70,28 @@ impl Engine {
     /// Withdraws a claim, whenever that becomes possible.
     pub fn withdraw(&self, id: ClaimId, reason: &'static str) {
         self.keep_withdrawal(Withdrawal { id, reason, unknown: 0 });
+    }
+
+    /// Withdraws the waiting claims that are `wanted`, unless they have been granted since. Returns how many there were.
+    pub async fn withdraw_waiting(
+        &self,
+        reason: &str,
+        wanted: impl Fn(&View) -> bool,
+    ) -> Result<usize, EngineError> {
+        // A claim that was granted a moment ago, on whichever node, no longer waits.
+        self.barrier().await?;
+        let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
+        let (mut page, mut commands) = (ListPage::new(0, usize::MAX), Vec::new());
+        while !page.done {
+            self.read(|table, now_us| table.list(&filter, &mut page, now_us, CLAIMS_PER_LOOK));
+            let found = page.views.drain(..).filter(|view| wanted(view));
+            commands.extend(found.map(|view| withdrawal_while_waiting(&view, reason)));
+            tokio::task::yield_now().await;
+        }
+        for batch in commands.chunks(BATCH_LEN) {
+            self.submit_many(batch.to_vec()).await?;
+        }
+        Ok(commands.len())
     }
 
     fn keep_withdrawal(&self, withdrawal: Withdrawal) {
@@ -82,7 +108,8 @@ impl Engine {
                 match self.submit_many(commands).await {
                     Ok(outcomes) => self.look_after_unknown(&batch, &outcomes),
                     Err(error) => {
-                        tracing::debug!(%error, claims = batch.len(), "claims that nobody waits for stay for now");
+                        let claims = batch.len();
+                        tracing::debug!(%error, claims, "claims that nobody waits for could not be withdrawn yet");
                         #[cfg(feature = "sim")]
                         if machine::simulated::is_planted(machine::simulated::Bug::GhostLock) {
                             continue;

@@ -121,7 +121,7 @@ pub fn tables() -> String {
         "\n| without a leader for | cell busy to | slower than 100 ms in that minute | longest wait | backlog gone after |\n|---|---|---|---|---|\n",
     );
     for (gone_s, busy) in
-        [(0.65, 0.3), (0.65, 0.7), (0.65, 0.9), (2.1, 0.3), (2.1, 0.7), (8.6, 0.3), (8.6, 0.7)]
+        [(0.86, 0.3), (0.86, 0.7), (0.86, 0.9), (1.7, 0.3), (1.7, 0.7), (5.6, 0.3), (5.6, 0.7)]
     {
         let felt = without_leader(10_000.0, busy, gone_s, 1);
         let (slow, worst, drained) = (100.0 * felt.slow, felt.worst_s, felt.drained_s);

@@ -8,6 +8,7 @@
 //! - [`upgrade`]  a cluster whose nodes change from one release to another under load (`make test-upgrade`)
 //! - [`http`]     a client that says whether a request failed, or whether nobody knows
 //! - [`chaos`]    random faults on a cluster of real processes, under clients of all dialects (`make chaos`)
+//! - [`wire`]     the claims dialect as these clients speak it
 //! - [`history`]  what clients asked and were told, and when
 //! - [`linear`]   whether all of that can have happened to one lock with a queue and growing tokens
 //! - [`cells`]    many clusters as queues with a rate, for docs/scaling.md
@@ -32,5 +33,7 @@ pub mod register;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod small_disk;
+pub mod turns;
 pub mod upgrade;
+pub mod wire;
 pub mod workload;

@@ -1,18 +1,23 @@
-//! The checker: could all of this have happened one after the other, to a lock with a queue and growing tokens?
+//! The checker: could all of this have happened one after the other, to locks with queues and growing tokens?
 //!
 //! In:    a [`History`]. Out: nothing, or the first [`Violation`], with the operations that prove it.
 //! Never: searches. A fencing token says which grant came before which, so the order is known and only the instants
-//!        are not: every claim was created at C, granted at G and ended at E, somewhere within what its client saw.
+//!        are not: every claim was created at C, granted at G and ended at E, somewhere within what its client saw. That
+//!        holds for all its items: a set has one C, one G and one E.
 //!
 //! The model, as orders between instants:
 //!
 //! | | |
 //! |---|---|
 //! | a claim | C ≤ G ≤ E |
-//! | one holder at a time | on one resource, E of a token ≤ G of the next |
-//! | first come, first served | on one resource, C of a token ≤ C of the next |
+//! | compatible holders only | on one resource, E of a group ≤ G of the next; in slots, E of a slot's holder ≤ G of its next |
+//! | nobody overtakes | on one resource, C of a token ≤ C of the next, if the two don't fit together or the next wants nothing else |
 //! | tokens grow everywhere | G of a token ≤ G of the next, whatever the resource |
 //! | no lease ends early | unless somebody ended it, E ≥ S + ttl, and E ≥ the call of each acknowledged renewal + its ttl |
+//!
+//! A group is what may hold together: one exclusive claim, the sharers of one token, or holders of slots with nobody else
+//! between their tokens. A set that waits elsewhere may be passed by claims that fit with it; a claim on one resource waits only
+//! because of claims before it, and these are in the way of all later ones, too.
 //!
 //! S ≤ G is the instant that the grant is dated: that of the entry which makes it, and a moment passes before an entry is
 //! agreed on and seen. Who is told "waiting" meanwhile is told the truth, so that such an answer bounds G and not S. S is
@@ -20,14 +25,18 @@
 //!
 //! And every answer bounds the others: its point lies between call and return. "Waiting" says C ≤ return and call ≤ G;
 //! "active" G ≤ return and call ≤ E; "over" E ≤ return. Such orders and bounds can be met exactly if no lower bound,
-//! carried along the orders, exceeds an upper one: one pass in the order of the tokens decides it. An answer that is
-//! unknown bounds nothing from above. So a history passes if and only if it is linearizable, as far as grants that
-//! somebody was told of go; grants that nobody was told of are given every freedom.
+//! carried along the orders, exceeds an upper one: one pass in the order of the tokens decides it (`lines.rs`). An answer that is
+//! unknown bounds nothing from above. So a history of exclusive claims passes if and only if it is linearizable, as far as
+//! grants that somebody was told of go; grants that nobody was told of are given every freedom, and so is the order among
+//! sharers with one token.
 
-use std::collections::BTreeMap;
+mod lines;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use crate::history::{Answer, Call, Handle, History, Op};
+use crate::history::{Answer, Call, Grant, Handle, History, Item, Mode, Op};
 
 /// Never, as an upper bound.
 const NEVER: u64 = u64::MAX;
@@ -49,6 +58,18 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+/// What is wrong, and the claims that prove it.
+struct Found {
+    what: String,
+    claims: Vec<Handle>,
+}
+
+impl Found {
+    fn new(what: String, claims: &[Handle]) -> Self {
+        Self { what, claims: claims.to_vec() }
+    }
+}
 
 /// An instant that lies between two others, and which.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +98,8 @@ impl Between {
 #[derive(Debug, Clone)]
 struct Life {
     claim: Handle,
-    resource: String,
-    token: Option<u64>,
+    items: Arc<[Item]>,
+    grant: Option<Arc<[Grant]>>,
     /// When it was first asked for.
     asked_us: u64,
     created: Between,
@@ -96,6 +117,8 @@ struct Life {
     renewed_until_us: u64,
     /// It is known to wait at this instant.
     waiting_us: u64,
+    /// The latest end of a ttl that a waiting claim's client was granted by asking.
+    asked_until_us: u64,
     refused: Option<(u64, u64)>,
 }
 
@@ -103,8 +126,8 @@ impl Life {
     fn new(op: &Op) -> Self {
         Self {
             claim: op.claim,
-            resource: op.resource.clone(),
-            token: None,
+            items: op.items.clone(),
+            grant: None,
             asked_us: NEVER,
             created: Between::ANY,
             granted: Between::ANY,
@@ -116,33 +139,34 @@ impl Life {
             finished: false,
             renewed_until_us: 0,
             waiting_us: 0,
+            asked_until_us: 0,
             refused: None,
         }
     }
 
     /// Learns from one operation.
     fn learn(&mut self, op: &Op) -> Result<(), String> {
-        let &Op { call, answer, called_us, returned_us, .. } = op;
+        let &Op { call, called_us, returned_us, .. } = op;
         if let Call::Claim { ttl_us } = call {
             self.ttl_us = ttl_us;
             // Asked for again, it may have been made by the first call.
             self.asked_us = self.asked_us.min(called_us);
             self.created.at_least = self.asked_us;
         }
-        if call == Call::Finish && !matches!(answer, Answer::Gone | Answer::Waiting | Answer::Refused) {
+        if call == Call::Finish && !matches!(op.answer, Answer::Gone | Answer::Waiting | Answer::Refused) {
             self.finish_us = self.finish_us.min(called_us);
         }
-        match answer {
+        match &op.answer {
             Answer::Waiting => {
                 self.created.not_after(returned_us);
                 self.granted.not_before(called_us);
                 self.waiting_us = self.waiting_us.max(called_us);
-            }
-            Answer::Active { token } => {
-                if self.token.is_some_and(|known| known != token) {
-                    return Err(format!("the token of claim #{} changed to {token}", self.claim));
+                if let Call::Activate { ttl_us } = call {
+                    self.asked_until_us = self.asked_until_us.max(called_us.saturating_add(ttl_us));
                 }
-                self.token = Some(token);
+            }
+            Answer::Active(grant) => {
+                self.learn_grant(grant)?;
                 self.created.not_after(returned_us);
                 self.granted.not_after(returned_us);
                 self.ended.not_before(called_us);
@@ -164,6 +188,51 @@ impl Life {
         Ok(())
     }
 
+    /// What a client was shown of a grant is whole, makes sense, and stays the same.
+    fn learn_grant(&mut self, grant: &Arc<[Grant]>) -> Result<(), String> {
+        let claim = self.claim;
+        if self.grant.as_ref().is_some_and(|known| known != grant) {
+            let tokens: Vec<u64> = grant.iter().map(|item| item.token).collect();
+            return Err(format!("the token of claim #{claim}, or a slot, changed to {tokens:?}"));
+        }
+        if grant.len() != self.items.len() || grant.iter().any(|item| item.token == 0) {
+            return Err(format!("claim #{claim} holds a part of its set"));
+        }
+        let newest = grant.iter().map(|item| item.token).max();
+        for (item, granted) in self.items.iter().zip(grant.iter()) {
+            let (take, of) = if let Mode::Slots { take, of } = item.mode { (take, of) } else { (0, 0) };
+            let slots: BTreeSet<u16> =
+                granted.slots.iter().copied().filter(|slot| (1..=of).contains(slot)).collect();
+            if slots.len() != usize::from(take) || granted.slots.len() != slots.len() {
+                return Err(format!("claim #{claim} wants {item} and has slots {:?}", granted.slots));
+            }
+            if item.mode != Mode::Shared && Some(granted.token) != newest {
+                return Err(format!("claim #{claim} has token {} for {item}: not a new one", granted.token));
+            }
+        }
+        self.grant = Some(grant.clone());
+        Ok(())
+    }
+
+    /// Its items, each with what it was granted of it.
+    fn granted_items(&self) -> impl Iterator<Item = (&Item, &Grant)> {
+        self.items.iter().zip(self.grant.as_deref().unwrap_or(&[]))
+    }
+
+    /// Its largest token.
+    fn newest_token(&self) -> Option<u64> {
+        self.grant.as_ref()?.iter().map(|item| item.token).max()
+    }
+
+    /// Whether its largest token was certainly made for it, and not for somebody it shares with.
+    fn has_token_of_its_own(&self) -> bool {
+        self.items.iter().any(|item| item.mode != Mode::Shared)
+    }
+
+    fn mode_on(&self, resource: &str) -> Option<Mode> {
+        self.items.iter().find(|item| item.resource == resource).map(|item| item.mode)
+    }
+
     /// The earliest date of an end that the model allows, given the earliest date of the grant.
     fn earliest_end(&self) -> u64 {
         let of_ttl = self.ttl_us.map_or(NEVER, |ttl_us| self.dated_us.saturating_add(ttl_us));
@@ -174,302 +243,163 @@ impl Life {
 
 /// Says whether a history is linearizable, and what breaks it if it is not.
 pub fn check(history: &History) -> Result<(), Violation> {
+    find(history).map_err(|Found { what, claims }| {
+        let of_these = history.ops.iter().filter(|op| claims.contains(&op.claim));
+        let mut proof: Vec<Op> = of_these.take(40).cloned().collect();
+        proof.sort_by_key(|op| op.called_us);
+        Violation { what, proof }
+    })
+}
+
+fn find(history: &History) -> Result<(), Found> {
     let mut lives = learn(history)?;
-    carry_bounds(history, &mut lives)?;
-    check_overtaken(history, &lives)?;
-    check_refusals(history, &lives)
+    lines::carry_bounds(&mut lives)?;
+    lives.iter().try_for_each(check_lapsed)?;
+    let mut on: BTreeMap<&str, Vec<&Life>> = BTreeMap::new();
+    for life in &lives {
+        life.items.iter().for_each(|item| on.entry(&item.resource).or_default().push(life));
+    }
+    for (resource, lives) in &on {
+        check_overtaken(resource, lives)?;
+        check_phases(resource, lives)?;
+    }
+    let is_plain = |life: &Life| life.items.len() == 1 && life.items[0].mode == Mode::Exclusive;
+    let mixed: BTreeSet<&str> = lives
+        .iter()
+        .filter(|life| !is_plain(life))
+        .flat_map(|life| life.items.iter().map(|item| item.resource.as_str()))
+        .collect();
+    lives.iter().try_for_each(|life| check_refusal(life, &on, &mixed))
 }
 
-fn violation(history: &History, what: String, claims: &[Handle]) -> Violation {
-    let mut proof: Vec<Op> =
-        history.ops.iter().filter(|op| claims.contains(&op.claim)).take(40).cloned().collect();
-    proof.sort_by_key(|op| op.called_us);
-    Violation { what, proof }
-}
-
-fn learn(history: &History) -> Result<Vec<Life>, Violation> {
+fn learn(history: &History) -> Result<Vec<Life>, Found> {
     let mut lives: BTreeMap<Handle, Life> = BTreeMap::new();
     let mut ops: Vec<&Op> = history.ops.iter().collect();
     ops.sort_by_key(|op| (op.returned_us, op.called_us));
     for op in ops {
         let life = lives.entry(op.claim).or_insert_with(|| Life::new(op));
-        life.learn(op).map_err(|what| violation(history, what, &[op.claim]))?;
+        life.learn(op).map_err(|what| Found::new(what, &[op.claim]))?;
     }
     let mut lives: Vec<Life> = lives.into_values().collect();
-    lives.sort_by_key(|life| life.token);
+    // Of equal tokens, the claim comes first for which the token was made.
+    lives.sort_by_key(|life| (life.newest_token(), !life.has_token_of_its_own()));
     Ok(lives)
 }
 
-/// The pass in order of the tokens.
-fn carry_bounds(history: &History, lives: &mut [Life]) -> Result<(), Violation> {
-    let mut newest: Option<usize> = None;
-    let mut newest_on: BTreeMap<String, usize> = BTreeMap::new();
-    for place in 0..lives.len() {
-        let Some(token) = lives[place].token else { continue };
-        let before = newest_on.insert(lives[place].resource.clone(), place).map(|place| lives[place].clone());
-        let before_anywhere = newest.replace(place).map(|place| lives[place].clone());
-        let life = &mut lives[place];
-        let fail = |what: String, other: &Life| violation(history, what, &[other.claim, life.claim]);
-        if let Some(other) = before_anywhere.as_ref().filter(|other| other.token == Some(token)) {
-            return Err(fail(format!("token {token} was given twice"), other));
+/// A waiting claim is not withdrawn while its client asks for it: unless somebody ended it, it waits for its ttl and, if it
+/// is granted meanwhile, holds for longer.
+fn check_lapsed(life: &Life) -> Result<(), Found> {
+    if life.grant.is_some() || life.asked_until_us.min(life.finish_us) <= life.ended.at_most {
+        return Ok(());
+    }
+    let what =
+        format!("{}: #{} was withdrawn although its client asked for it", life.items[0].resource, life.claim);
+    Err(Found::new(what, &[life.claim]))
+}
+
+/// Claims that still waited when others, which came later, already held, although these don't fit with them, or although
+/// they wait for nothing else.
+fn check_overtaken(resource: &str, lives: &[&Life]) -> Result<(), Found> {
+    // Those who held, by mode: the latest creation among the first so many grants.
+    let mut held: BTreeMap<Mode, Vec<(u64, u64, Handle)>> = BTreeMap::new();
+    for life in lives.iter().filter(|life| life.grant.is_some()) {
+        let Some(mode) = life.mode_on(resource) else { continue };
+        held.entry(mode).or_default().push((life.granted.at_most, life.created.at_least, life.claim));
+    }
+    for grants in held.values_mut() {
+        grants.sort_unstable();
+        let mut latest = (0, 0);
+        for (_, created_us, claim) in grants {
+            latest = latest.max((*created_us, *claim));
+            (*created_us, *claim) = latest;
         }
-        let resource = &life.resource;
-        let mut created = life.created;
-        if let Some(before) = &before {
-            created.not_before(before.created.at_least);
-            if created.is_impossible() {
+    }
+    for life in lives.iter().filter(|life| life.waiting_us > 0) {
+        let Some(mode) = life.mode_on(resource) else { continue };
+        for (other, grants) in &held {
+            if life.items.len() > 1 && mode.fits_with(*other) {
+                continue;
+            }
+            let before = grants.partition_point(|(granted_us, ..)| *granted_us < life.waiting_us);
+            let Some((_, created_us, claim)) = before.checked_sub(1).map(|last| grants[last]) else {
+                continue;
+            };
+            if created_us > life.created.at_most {
                 let what = format!(
-                    "{resource}: #{} came before #{} and was granted after it: not first come, first served",
-                    life.claim, before.claim
+                    "{resource}: #{claim} holds and came after #{}, which waits: not first come, first served",
+                    life.claim
                 );
-                return Err(fail(what, before));
+                return Err(Found::new(what, &[life.claim, claim]));
             }
-        }
-        let mut granted = life.granted;
-        granted.not_before(created.at_least);
-        if let Some(before) = &before_anywhere {
-            granted.not_before(before.granted.at_least);
-            if granted.is_impossible() {
-                return Err(fail(format!("token {token} was given before a smaller one"), before));
-            }
-        }
-        if let Some(before) = &before {
-            granted.not_before(before.ended.at_least);
-            if granted.is_impossible() {
-                let why = if before.finish_us == NEVER { " (it was not released: its ttl ran)" } else { "" };
-                let what = format!(
-                    "{resource}: #{} was granted while #{} certainly held{why}",
-                    life.claim, before.claim
-                );
-                return Err(fail(what, before));
-            }
-        }
-        (life.created, life.granted) = (created, granted);
-        let smaller_us = before_anywhere.as_ref().map_or(0, |other| other.dated_us);
-        let free_us = before.as_ref().map_or(0, |other| other.dated_end_us);
-        life.dated_us = created.at_least.max(smaller_us).max(free_us);
-        life.dated_end_us = life.earliest_end().max(life.dated_us);
-        life.ended.not_before(life.dated_end_us.max(granted.at_least));
-        if life.granted.is_impossible() || life.ended.is_impossible() {
-            let what = format!("{}: #{} was over before it could be", life.resource, life.claim);
-            return Err(violation(history, what, &[life.claim]));
         }
     }
     Ok(())
 }
 
-/// Claims that still waited when others, which came later, already held.
-fn check_overtaken(history: &History, lives: &[Life]) -> Result<(), Violation> {
-    let waiting = lives.iter().filter(|life| life.token.is_none() && life.waiting_us > 0);
-    for life in waiting {
-        let overtook = lives.iter().find(|other| {
-            other.token.is_some()
-                && other.resource == life.resource
-                && other.created.at_least > life.created.at_most
-                && other.granted.at_most < life.waiting_us
-        });
-        if let Some(other) = overtook {
-            let what = format!(
-                "{}: #{} holds and came after #{}, which waits: not first come, first served",
-                life.resource, other.claim, life.claim
-            );
-            return Err(violation(history, what, &[life.claim, other.claim]));
+/// Claims have one token only if from the first of them to the last somebody shared all the time.
+fn check_phases(resource: &str, lives: &[&Life]) -> Result<(), Found> {
+    let mut phases: BTreeMap<u64, Vec<&Life>> = BTreeMap::new();
+    for life in lives.iter().filter(|life| life.mode_on(resource) == Some(Mode::Shared)) {
+        let token = life
+            .granted_items()
+            .find(|(item, _)| item.resource == resource)
+            .map_or(0, |(_, grant)| grant.token);
+        phases.entry(token).or_default().push(life);
+    }
+    // Nobody knows whether these held.
+    let unknown = phases.remove(&0).unwrap_or_default();
+    for (token, mut sharers) in phases {
+        sharers.sort_by_key(|life| life.granted.at_least);
+        let mut last: Option<(u64, Handle)> = None;
+        for life in sharers {
+            let from_us = life.granted.at_least;
+            if let Some((until_us, other)) = last.filter(|(until_us, _)| *until_us < from_us) {
+                let between = |life: &&&Life| life.asked_us <= from_us && life.ended.at_most >= until_us;
+                if !unknown.iter().any(|life| between(&life)) {
+                    let what = format!(
+                        "{resource}: #{other} and #{} have token {token}, and between them nobody shared it",
+                        life.claim
+                    );
+                    return Err(Found::new(what, &[other, life.claim]));
+                }
+            }
+            last = last.max(Some((life.ended.at_most, life.claim)));
         }
     }
     Ok(())
 }
 
-/// A refusal says that somebody held.
-fn check_refusals(history: &History, lives: &[Life]) -> Result<(), Violation> {
-    let mut on: BTreeMap<&str, Vec<&Life>> = BTreeMap::new();
-    lives.iter().for_each(|life| on.entry(&life.resource).or_default().push(life));
-    for life in lives {
-        let Some((called_us, returned_us)) = life.refused else { continue };
-        let held = on[life.resource.as_str()].iter().any(|other| {
+/// A refusal says that others held or reserved one of the items, so that this one did not fit.
+fn check_refusal(life: &Life, on: &BTreeMap<&str, Vec<&Life>>, mixed: &BTreeSet<&str>) -> Result<(), Found> {
+    let Some((called_us, returned_us)) = life.refused else { return Ok(()) };
+    let in_the_way = |item: &Item| {
+        let others = on[item.resource.as_str()].iter().filter(|other| {
             other.claim != life.claim
                 && other.refused.is_none()
-                && other.created.at_least.max(other.granted.at_least) <= returned_us
+                && other.created.at_least <= returned_us
                 && other.ended.at_most >= called_us
         });
-        if !held {
-            let what = format!("{}: #{} was refused although nobody held", life.resource, life.claim);
-            return Err(violation(history, what, &[life.claim]));
+        // Among claims that want one resource alone, nobody waits where nobody holds.
+        let plain = !mixed.contains(item.resource.as_str());
+        let mut others = others.filter(|other| !plain || other.granted.at_least <= returned_us);
+        let mode_of = |other: &&Life| other.mode_on(&item.resource).unwrap_or(Mode::Exclusive);
+        match item.mode {
+            Mode::Slots { take, of } => {
+                let taken = others.try_fold(0, |sum, other| match mode_of(other) {
+                    Mode::Slots { take, of: same } if same == of => Some(sum + u64::from(take)),
+                    _ => None,
+                });
+                taken.is_none_or(|taken| taken + u64::from(take) > u64::from(of))
+            }
+            mode => others.any(|other| !mode.fits_with(mode_of(other))),
         }
+    };
+    if life.items.iter().any(in_the_way) {
+        return Ok(());
     }
-    Ok(())
+    let what = format!("{}: #{} was refused although nobody held", life.items[0].resource, life.claim);
+    Err(Found::new(what, &[life.claim]))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `claim call..return what answer`, all on one resource unless said otherwise.
-    fn op(claim: Handle, (called_us, returned_us): (u64, u64), call: Call, answer: Answer) -> Op {
-        Op { client: claim, resource: "r".into(), claim, call, called_us, returned_us, answer }
-    }
-
-    const CLAIM: Call = Call::Claim { ttl_us: Some(1000) };
-    const FOREVER: Call = Call::Claim { ttl_us: None };
-
-    fn active(token: u64) -> Answer {
-        Answer::Active { token }
-    }
-
-    fn verdict(ops: &[Op]) -> Result<(), String> {
-        check(&History { ops: ops.to_vec() }).map_err(|violation| violation.what)
-    }
-
-    #[track_caller]
-    fn caught(ops: &[Op], how: &str) {
-        let what = verdict(ops).expect_err("this can't have happened");
-        assert!(what.contains(how), "caught as: {what}");
-    }
-
-    /// One holds, the other waits, is granted after the release, and expires.
-    fn good() -> Vec<Op> {
-        vec![
-            op(1, (0, 10), CLAIM, active(1)),
-            op(2, (20, 30), CLAIM, Answer::Waiting),
-            op(2, (40, 50), Call::Read, Answer::Waiting),
-            op(1, (100, 120), Call::Finish, Answer::Done),
-            op(2, (110, 130), Call::Read, active(2)),
-            op(3, (140, 150), CLAIM, Answer::Refused),
-            op(2, (1150, 1160), Call::Read, Answer::Over),
-            op(4, (1170, 1180), CLAIM, active(3)),
-        ]
-    }
-
-    #[test]
-    fn what_can_have_happened_passes() {
-        verdict(&good()).unwrap();
-        verdict(&[]).unwrap();
-    }
-
-    #[test]
-    fn two_holders_are_caught() {
-        let mut ops = good();
-        ops[4] = op(2, (60, 90), Call::Read, active(2));
-        ops.retain(|op| op.answer != Answer::Waiting || op.call == CLAIM);
-        caught(&ops, "certainly held");
-    }
-
-    #[test]
-    fn a_grant_that_overlaps_the_release_passes_and_one_before_it_is_caught() {
-        let two = |granted| {
-            [op(1, (0, 10), FOREVER, active(1)), op(1, (50, 90), Call::Finish, Answer::Done), granted]
-        };
-        verdict(&two(op(2, (20, 60), CLAIM, active(2)))).unwrap();
-        caught(&two(op(2, (20, 40), CLAIM, active(2))), "certainly held");
-    }
-
-    #[test]
-    fn a_release_whose_outcome_is_unknown_may_have_happened_at_any_time_or_never() {
-        let unknown = |granted| {
-            [op(1, (0, 10), FOREVER, active(1)), op(1, (50, 50), Call::Finish, Answer::Unknown), granted]
-        };
-        verdict(&unknown(op(2, (9000, 9010), CLAIM, active(2)))).unwrap();
-        verdict(&unknown(op(2, (9000, 9010), CLAIM, Answer::Waiting))).unwrap();
-        caught(&unknown(op(2, (20, 40), CLAIM, active(2))), "certainly held");
-    }
-
-    #[test]
-    fn a_token_that_goes_back_or_comes_twice_is_caught() {
-        let other =
-            |answer, (call, ret)| Op { resource: "other".into(), ..op(2, (call, ret), CLAIM, answer) };
-        caught(&[op(1, (0, 10), CLAIM, active(7)), other(active(3), (20, 30))], "before a smaller one");
-        caught(&[op(1, (0, 10), CLAIM, active(7)), other(active(7), (0, 10))], "given twice");
-        verdict(&[op(1, (0, 10), CLAIM, active(7)), other(active(3), (5, 30))]).unwrap();
-    }
-
-    #[test]
-    fn an_acknowledged_claim_that_is_lost_is_caught() {
-        let mut ops = good();
-        ops.push(op(4, (1190, 1200), Call::Read, Answer::Gone));
-        caught(&ops, "is lost");
-        // What nobody acknowledged may be unknown.
-        verdict(&[op(1, (0, 0), CLAIM, Answer::Unknown), op(1, (5, 6), Call::Read, Answer::Gone)]).unwrap();
-    }
-
-    #[test]
-    fn overtaking_in_the_queue_is_caught() {
-        let queue = [
-            op(1, (0, 10), FOREVER, active(1)),
-            op(2, (20, 30), CLAIM, Answer::Waiting),
-            op(3, (40, 50), CLAIM, Answer::Waiting),
-            op(1, (60, 70), Call::Finish, Answer::Done),
-            op(3, (80, 90), Call::Read, active(2)),
-        ];
-        let mut both = queue.to_vec();
-        both.push(op(3, (100, 110), Call::Finish, Answer::Done));
-        both.push(op(2, (120, 130), Call::Read, active(3)));
-        caught(&both, "first come");
-        let mut still_waits = queue.to_vec();
-        still_waits.push(op(2, (95, 100), Call::Read, Answer::Waiting));
-        caught(&still_waits, "first come");
-    }
-
-    #[test]
-    fn a_stale_read_is_caught() {
-        let mut ops = good();
-        ops.push(op(2, (135, 140), Call::Read, Answer::Waiting));
-        assert!(verdict(&ops).is_err(), "it was told that it holds");
-        let mut ops = good();
-        ops.push(op(1, (125, 140), Call::Read, active(1)));
-        assert!(verdict(&ops).is_err(), "it was told that it is over");
-    }
-
-    #[test]
-    fn an_end_before_the_ttl_as_the_holder_counts_it_is_caught() {
-        let mut ops = good();
-        ops[6] = op(2, (900, 910), Call::Read, Answer::Over);
-        caught(&ops, "over before");
-        let renewed = |granted| {
-            [
-                op(1, (0, 10), CLAIM, active(1)),
-                op(1, (500, 600), Call::Renew { ttl_us: 1000 }, active(1)),
-                op(2, granted, CLAIM, active(2)),
-            ]
-        };
-        verdict(&renewed((1490, 1500))).unwrap();
-        caught(&renewed((1400, 1499)), "its ttl ran");
-    }
-
-    #[test]
-    fn a_grant_may_be_dated_before_it_is_seen_but_not_before_its_holder_was_gone() {
-        let handed_over = |over| {
-            [
-                op(1, (0, 10), CLAIM, active(1)),
-                op(2, (20, 30), CLAIM, Answer::Waiting),
-                op(1, (100, 300), Call::Finish, Answer::Done),
-                op(2, (200, 210), Call::Read, Answer::Waiting),
-                op(2, (290, 310), Call::Read, active(2)),
-                op(2, over, Call::Read, Answer::Over),
-            ]
-        };
-        verdict(&handed_over((1150, 1160))).unwrap();
-        caught(&handed_over((1050, 1090)), "over before");
-    }
-
-    #[test]
-    fn a_refusal_while_nobody_held_is_caught() {
-        let freed = [
-            op(1, (0, 10), CLAIM, active(1)),
-            op(1, (20, 30), Call::Finish, Answer::Done),
-            op(2, (40, 50), CLAIM, Answer::Refused),
-        ];
-        caught(&freed, "nobody held");
-    }
-
-    #[test]
-    fn a_claim_that_was_asked_for_twice_may_have_been_made_by_the_first_call() {
-        let asked = |first| {
-            [
-                op(1, (first, 1500), CLAIM, Answer::Over),
-                op(2, (40, 50), CLAIM, Answer::Refused),
-                op(1, (1600, 1700), CLAIM, Answer::Over),
-            ]
-        };
-        verdict(&asked(20)).unwrap();
-        caught(&asked(60), "nobody held");
-    }
-}
+mod tests;

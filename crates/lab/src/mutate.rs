@@ -54,6 +54,10 @@ const NASTY: &[&[u8]] = &[
     b"Authorization: Basic \xff\r\n",
     b"?wait=1e308",
     b"?limit=-1&offset=99999999999",
+    b"*-1\r\n",
+    b"*1048577\r\n",
+    b"$-1\r\n",
+    b"$536870913\r\n",
     b"\xed\xa0\x80",
     b"\xf0\x9f\x94\x92",
 ];

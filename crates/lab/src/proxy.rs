@@ -18,6 +18,8 @@ const NODE_AT: usize = 4 + 8 + 2 + 2;
 
 /// How long a half-open connection lasts.
 const SILENT_MAX: Duration = Duration::from_secs(30);
+/// How long connections may take to end once their node refuses them: half-open ones take longer, and carry nothing.
+const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What happens to bytes on their way from one node to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +57,8 @@ struct Links {
     broken: HashMap<u64, (u64, Break)>,
     /// How often each node was called.
     calls: HashMap<u64, u64>,
+    /// How many connections to each node are open.
+    open: HashMap<u64, u64>,
     /// Whether a connection with bytes on their way when its link was cut stays silent after the link has healed. TCP
     /// waits longer and longer before it sends again: after a long cut, that looks like for ever.
     stuck: bool,
@@ -113,9 +117,13 @@ impl Network {
         self.change(|links| links.muted.remove(&(called, caller)));
     }
 
-    /// Connections to this node break, and new ones are closed at once.
+    /// Connections to this node break, and new ones are closed at once. Returns when the open ones have ended, so that nothing
+    /// that is sent later gets through on one of them.
     pub fn refuse(&self, node: u64) {
         self.change(|links| links.refusing.insert(node));
+        let are_open = |links: &mut Links| links.open.get(&node).is_some_and(|open| *open > 0);
+        let links = locked(&self.shared.0);
+        drop(self.shared.1.wait_timeout_while(links, REFUSED_WITHIN, are_open));
     }
 
     /// It takes connections again.
@@ -159,11 +167,20 @@ impl Network {
         locked(&self.shared.0).calls.get(&node).copied().unwrap_or(0)
     }
 
-    /// Counts a call. Says whether the node refuses it.
+    /// Counts a call. Says whether the node refuses it; else the connection is open.
     fn refuses(&self, node: u64) -> bool {
         let mut links = locked(&self.shared.0);
         *links.calls.entry(node).or_default() += 1;
-        links.refusing.contains(&node)
+        let refuses = links.refusing.contains(&node);
+        if !refuses {
+            *links.open.entry(node).or_default() += 1;
+        }
+        refuses
+    }
+
+    /// A connection to this node has ended.
+    fn closed(&self, node: u64) {
+        self.change(|links| *links.open.entry(node).or_default() -= 1);
     }
 
     /// Waits while the way is cut. Says whether the connection is of use after that.
@@ -187,7 +204,12 @@ pub fn start(network: &Network, node: u64, target: SocketAddr) -> io::Result<Soc
     thread::spawn(move || {
         for caller in listener.incoming().flatten() {
             let network = network.clone();
-            thread::spawn(move || serve(&network, node, target, caller));
+            thread::spawn(move || {
+                if !network.refuses(node) {
+                    serve(&network, node, target, caller);
+                    network.closed(node);
+                }
+            });
         }
     });
     Ok(address)
@@ -195,9 +217,6 @@ pub fn start(network: &Network, node: u64, target: SocketAddr) -> io::Result<Soc
 
 /// One connection, until either end is gone.
 fn serve(network: &Network, node: u64, target: SocketAddr, mut caller: TcpStream) -> Option<()> {
-    if network.refuses(node) {
-        return None;
-    }
     let mut first = [0; NODE_AT + 1];
     caller.read_exact(&mut first).ok()?;
     let from = u64::from(first[NODE_AT]);

@@ -27,6 +27,11 @@ const RESOURCES: u64 = 12;
 const PROGRESS: u64 = 40;
 /// Claims that are held from the first step to the last.
 const KEPT: u64 = 40;
+/// The table version of the new release.
+const NEW_VERSION: u64 = 3;
+/// A claim that needs table version 3.
+const SET: &str =
+    "{\"resources\": [\"set/a\", {\"resource\": \"set/b\", \"mode\": \"shared\"}], \"ttl\": 3600}";
 /// A change that needs table version 2.
 const OVERRIDE: &str = "{\"scope\": \"owner\", \"prefix\": \"batch\", \"bytes\": 1000}";
 /// How long a request may look for a node that answers it.
@@ -62,13 +67,15 @@ pub fn all_forward(releases: Releases<'_>) -> anyhow::Result<()> {
     let mut trial = Trial::start(releases)?;
     for id in trial.cluster.ids() {
         trial.replace(id, releases.new)?;
-        ensure!(id == 3 || trial.names_an_old_node(id)?, "what needs version 2 was not refused");
+        ensure!(id == 3 || trial.names_an_old_node(id)?, "what needs a newer version was not refused");
         ensure!(
             id == 3 || trial.table_version(id)? == 1,
             "the table version rose before node 3 was upgraded"
         );
     }
-    trial.wait_for_version(2)?;
+    trial.wait_for_version(NEW_VERSION)?;
+    let claimed = trial.cluster.ask(1, "POST", "/v1/claims/", SET).map_err(|lost| lost.why)?;
+    ensure!(claimed.status == 201, "a set was refused: {claimed:?}");
     let changed = trial.cluster.ask(2, "PUT", "/v1/limits", OVERRIDE).map_err(|lost| lost.why)?;
     ensure!(changed.status == 204, "what needs version 2 was refused: {changed:?}");
     turn_old_away(trial.finish()?, releases.old)
@@ -134,11 +141,18 @@ impl Trial {
         status["table_version"].as_u64().with_context(|| format!("no table version in {status:#}"))
     }
 
-    /// Whether a request that needs a newer table version is refused with the name of a node that is too old.
+    /// Whether requests that need a newer table version are refused with the name of a node that is too old.
     fn names_an_old_node(&self, id: u64) -> anyhow::Result<bool> {
-        let reply = self.cluster.ask(id, "PUT", "/v1/limits", OVERRIDE).map_err(|lost| lost.why)?;
-        let named = reply.body.contains("(version 0.1.0) can't read this yet: upgrade it");
-        Ok(reply.status == 503 && named && (reply.body.contains("node 2") || reply.body.contains("node 3")))
+        for (method, path, body) in [("PUT", "/v1/limits", OVERRIDE), ("POST", "/v1/claims/", SET)] {
+            let reply = self.cluster.ask(id, method, path, body).map_err(|lost| lost.why)?;
+            let named =
+                reply.body.contains("runs version 0.1.0, which is too old for this: upgrade that node");
+            let old = reply.body.contains("node 2") || reply.body.contains("node 3");
+            if reply.status != 503 || !named || !old {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn wait_for_version(&self, version: u64) -> anyhow::Result<()> {

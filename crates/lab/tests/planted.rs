@@ -3,6 +3,9 @@
 
 #![allow(clippy::print_stdout, reason = "which seed finds a bug is worth knowing")]
 
+#[path = "planted/histories.rs"]
+mod histories;
+
 use leasehold_lab::sim::many::run_caught;
 use leasehold_lab::sim::{self, Bug};
 
@@ -110,4 +113,9 @@ fn a_read_of_a_lease_without_the_barrier_is_found() {
 #[test]
 fn a_lock_that_is_granted_to_nobody_is_found() {
     is_found(Bug::GhostLock, &["ghost lock"]);
+}
+
+#[test]
+fn votes_that_depose_each_new_leader_are_found() {
+    is_found(Bug::HastyVotes, &["hasty votes"]);
 }

@@ -2,107 +2,53 @@
 //!
 //! In:    flags, `LEASEHOLD_*` variables and a TOML file, merged by the command line in that order.
 //! Out:   [`Config`], whose every value can be used as it is.
-//! Never: guesses: what can't work is an error that names the setting and what to do.
+//! Never: guesses: a value that can't work is an error that names the setting and what to do.
 
+mod advertised;
+mod backups;
 mod cluster;
+mod describe;
+mod log_format;
+mod options;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::{Budgets, Settings, limits};
-use serde::{Deserialize, Deserializer};
 
+pub use self::backups::Backups;
 pub use self::cluster::ClusterOptions;
+pub use self::log_format::LogFormat;
+pub use self::options::Options;
+use crate::access::fetch::check_url;
 use crate::access::settings::AccessOptions;
 use crate::audit::AuditOptions;
 use crate::http::tls::TlsOptions;
 use crate::message::origin::is_origin;
 use leasehold_engine::ClusterConfig;
 
-/// Where access control is on: a program that loops without a pause is slowed down, and no honest one notices.
+/// The rate limit with access control: it slows down a program that loops without a pause, and no other.
 const REQUESTS_PER_SECOND_DEFAULT: f64 = 5000.0;
 
-/// Bytes of bodies at a time: eight of the largest, and little on any machine.
+/// Bytes of request bodies at a time: eight of the largest bodies, and little memory on any machine.
 const BODY_BYTES_DEFAULT: usize = 64 << 20;
 const BODY_BYTES_MIN: usize = 8 << 20;
-/// No user and no address takes more than this of any kind of place: three others always find one.
+/// The share of each budget that one user or address may take: three others always find a place.
 const CLIENT_SHARE_DEFAULT: f64 = 0.25;
 
-/// What an operator may set; `None` means the default. Also the shape of the TOML file.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Options {
-    /// Addresses to listen on; the first is the one that others are told.
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub listen: Option<Vec<SocketAddr>>,
-    /// Data directory.
-    pub data: Option<PathBuf>,
-    /// Allow an address that others can reach without access control.
-    pub insecure: Option<bool>,
-    /// Addresses of proxies whose `X-Forwarded-*` headers are believed.
-    pub trusted_proxies: Option<Vec<IpAddr>>,
-    /// Administration of locks: `yes`, `no`, or a file of `user:password` lines.
-    pub admin_userpass_file: Option<String>,
-    /// Seconds that a promoted claim may leave its ttl unstarted.
-    pub pickup_grace: Option<f64>,
-    /// Finished claims that stay readable.
-    pub finished_max: Option<u64>,
-    /// Waiting claims on one resource.
-    pub queue_len_max: Option<u64>,
-    /// Held and waiting claims of one owner.
-    pub claims_per_owner_max: Option<u64>,
-    /// Held and waiting claims of one namespace.
-    pub claims_per_namespace_max: Option<u64>,
-    /// Held and waiting claims in all.
-    pub claims_max: Option<u64>,
-    /// Bytes of one owner's held and waiting claims.
-    pub bytes_per_owner_max: Option<u64>,
-    /// Bytes of one namespace's held and waiting claims.
-    pub bytes_per_namespace_max: Option<u64>,
-    /// Bytes of all held and waiting claims.
-    pub bytes_max: Option<u64>,
-    /// Bytes of finished claims.
-    pub finished_bytes_max: Option<u64>,
-    /// Mebibytes of memory with which the node takes nothing that makes the table larger.
-    pub memory_max_mib: Option<u64>,
-    /// Connections at a time.
-    pub connections_max: Option<usize>,
-    /// Mebibytes of log after which a snapshot is taken.
-    pub snapshot_log_mib: Option<u64>,
-    /// Seconds that a client may take to send a request's headers, or keep an idle connection.
-    pub header_timeout: Option<f64>,
-    /// Seconds that a client may take to send a request's body.
-    pub body_timeout: Option<f64>,
-    /// Seconds that a client may take nothing of an answer.
-    pub write_timeout: Option<f64>,
-    /// Bytes of bodies that are received at a time.
-    pub body_bytes_max: Option<usize>,
-    /// What one user or address may take of connections, open requests, streams and body bytes: a fraction.
-    pub client_share: Option<f64>,
-    /// Further values of `Host` that mean this service, where there is no access control; `*`: any.
-    pub allowed_hosts: Option<Vec<String>>,
-    /// Origins of other web pages that may change something.
-    pub allowed_origins: Option<Vec<String>>,
-    /// The other nodes.
-    pub cluster: Option<ClusterOptions>,
-    /// Requests that one identity may send a second.
-    pub requests_per_second: Option<f64>,
-    /// Requests that stand open at a time, waiting for their turn.
-    pub long_polls_max: Option<usize>,
-    /// Who may do what. Its presence turns access control on.
-    pub access: Option<AccessOptions>,
-    /// Certificate and key of the public port.
-    pub tls: Option<TlsOptions>,
-    /// Where to write who got what.
-    pub audit: Option<AuditOptions>,
-}
+/// Where clients are served unless the operator says otherwise.
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4080);
 
 /// A node's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Addresses to listen on, at least one; the first is the one that others are told.
+    /// Addresses to listen on, at least one.
     pub listen: Vec<SocketAddr>,
+    /// Where clients reach this node, if the operator says so; otherwise see [`Config::advertised`].
+    pub advertise_url: Option<String>,
+    /// Addresses to listen on for Redis clients.
+    pub redis_listen: Vec<SocketAddr>,
     /// Data directory.
     pub data: PathBuf,
     /// Proxies whose `X-Forwarded-*` headers are believed.
@@ -137,7 +83,7 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// Requests that one identity may send a second; `None`: as many as it likes.
     pub requests_per_second: Option<f64>,
-    /// Requests that stand open at a time, waiting for their turn.
+    /// Requests that may wait for their turn at a time.
     pub long_polls_max: usize,
     /// Who may do what; `None`: everyone everything.
     pub access: Option<AccessOptions>,
@@ -145,6 +91,12 @@ pub struct Config {
     pub tls: Option<TlsOptions>,
     /// Where to write who got what.
     pub audit: Option<AuditOptions>,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// How often the table is saved, and where.
+    pub backups: Option<Backups>,
+    /// The collector of traces; `None`: requests are not traced.
+    pub otlp: Option<String>,
 }
 
 /// Who may administrate, as set by the operator.
@@ -178,96 +130,29 @@ pub struct ConfigError {
 }
 
 impl Options {
-    /// Reads a TOML file's text.
-    pub fn from_toml(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
-    }
-
-    /// These options, and those of `other` where these are silent.
-    pub fn or(self, other: Self) -> Self {
-        Self {
-            listen: self.listen.or(other.listen),
-            data: self.data.or(other.data),
-            insecure: self.insecure.or(other.insecure),
-            trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
-            admin_userpass_file: self.admin_userpass_file.or(other.admin_userpass_file),
-            pickup_grace: self.pickup_grace.or(other.pickup_grace),
-            finished_max: self.finished_max.or(other.finished_max),
-            queue_len_max: self.queue_len_max.or(other.queue_len_max),
-            claims_per_owner_max: self.claims_per_owner_max.or(other.claims_per_owner_max),
-            claims_per_namespace_max: self.claims_per_namespace_max.or(other.claims_per_namespace_max),
-            claims_max: self.claims_max.or(other.claims_max),
-            bytes_per_owner_max: self.bytes_per_owner_max.or(other.bytes_per_owner_max),
-            bytes_per_namespace_max: self.bytes_per_namespace_max.or(other.bytes_per_namespace_max),
-            bytes_max: self.bytes_max.or(other.bytes_max),
-            finished_bytes_max: self.finished_bytes_max.or(other.finished_bytes_max),
-            memory_max_mib: self.memory_max_mib.or(other.memory_max_mib),
-            connections_max: self.connections_max.or(other.connections_max),
-            snapshot_log_mib: self.snapshot_log_mib.or(other.snapshot_log_mib),
-            header_timeout: self.header_timeout.or(other.header_timeout),
-            body_timeout: self.body_timeout.or(other.body_timeout),
-            write_timeout: self.write_timeout.or(other.write_timeout),
-            body_bytes_max: self.body_bytes_max.or(other.body_bytes_max),
-            client_share: self.client_share.or(other.client_share),
-            allowed_hosts: self.allowed_hosts.or(other.allowed_hosts),
-            allowed_origins: self.allowed_origins.or(other.allowed_origins),
-            cluster: match (self.cluster, other.cluster) {
-                (Some(one), Some(other)) => Some(one.or(other)),
-                (one, other) => one.or(other),
-            },
-            requests_per_second: self.requests_per_second.or(other.requests_per_second),
-            long_polls_max: self.long_polls_max.or(other.long_polls_max),
-            access: merged_access(self.access, other.access),
-            tls: self.tls.or(other.tls),
-            audit: self.audit.or(other.audit),
-        }
-    }
-
     /// Checks everything and fills in the defaults.
-    pub fn validate(self) -> Result<Config, ConfigError> {
-        let listen = addresses(self.listen)?;
-        let reachable = listen.iter().find(|address| !address.ip().is_loopback());
-        if let Some(address) = reachable.filter(|_| self.access.is_none() && !self.insecure.unwrap_or(false))
-        {
-            let problem = format!(
-                "{address} can be reached from other machines, and nothing says who may do what there: give an \
-                 [access] part in the configuration file or --access-keys (see docs/security.md), listen on 127.0.0.1, \
-                 or say --insecure if whoever can reach that address may take and break every lock"
-            );
-            return Err(ConfigError { setting: "listen", problem });
+    pub fn validate(mut self) -> Result<Config, ConfigError> {
+        let listen = addresses("listen", self.listen.take().unwrap_or_else(|| vec![DEFAULT_LISTEN]))?;
+        let redis_listen = match self.redis_listen.take() {
+            Some(given) if !given.is_empty() => addresses("redis-listen", given)?,
+            _ => Vec::new(),
+        };
+        let open = [&listen, &redis_listen].into_iter().flatten().find(|address| !address.ip().is_loopback());
+        if let Some(address) = open.filter(|_| self.access.is_none() && !self.insecure.unwrap_or(false)) {
+            let setting = if listen.contains(address) { "listen" } else { "redis-listen" };
+            return Err(unprotected(setting, *address));
         }
-        let at_least_one = |setting, value: Option<u64>, default| match value {
-            Some(0) => Err(ConfigError { setting, problem: "must be at least 1".into() }),
-            value => Ok(value.unwrap_or(default)),
-        };
-        let settings = Settings {
-            finished_max: self.finished_max.unwrap_or(limits::FINISHED_MAX_DEFAULT),
-            queue_len_max: self.queue_len_max.unwrap_or(limits::QUEUE_LEN_MAX_DEFAULT),
-            claims_per_owner_max: at_least_one(
-                "claims-per-owner-max",
-                self.claims_per_owner_max,
-                limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
-            )?,
-            claims_per_namespace_max: at_least_one(
-                "claims-per-namespace-max",
-                self.claims_per_namespace_max,
-                limits::CLAIMS_PER_GROUP_MAX_DEFAULT,
-            )?,
-            claims_max: at_least_one("claims-max", self.claims_max, limits::CLAIMS_MAX_DEFAULT)?,
-            pickup_grace_us: pickup_grace_us(self.pickup_grace)?,
-        };
-        let budgets = Budgets {
-            total: self.bytes_max.unwrap_or(limits::BYTES_MAX_DEFAULT),
-            per_owner: self.bytes_per_owner_max.unwrap_or(limits::BYTES_PER_OWNER_MAX_DEFAULT),
-            per_namespace: self.bytes_per_namespace_max.unwrap_or(limits::BYTES_PER_NAMESPACE_MAX_DEFAULT),
-            finished: self.finished_bytes_max.unwrap_or(limits::FINISHED_BYTES_MAX_DEFAULT),
-        };
+        let (settings, budgets) = (self.settings()?, self.budgets());
         let connections_max =
             at_least_one("connections-max", self.connections_max.map(|n| n as u64), 16_000)?;
-        let admin =
-            admin_access(self.admin_userpass_file.as_deref(), reachable.is_none(), self.access.is_some())?;
+        let admin = admin_access(self.admin_userpass_file.as_deref(), open.is_none(), self.access.is_some())?;
         Ok(Config {
             listen,
+            advertise_url: self
+                .advertise_url
+                .map(|url| advertised::check(url, self.tls.is_some()))
+                .transpose()?,
+            redis_listen,
             data: self.data.unwrap_or_else(|| PathBuf::from("leasehold-data")),
             trusted_proxies: self.trusted_proxies.unwrap_or_default(),
             admin,
@@ -290,28 +175,67 @@ impl Options {
             access: self.access,
             tls: self.tls,
             audit: self.audit,
+            log_format: self.log_format.unwrap_or_default(),
+            backups: Backups::new(self.backup_every.as_deref(), self.backup_dir, self.backup_keep)?,
+            otlp: self.otlp.map(collector).transpose()?,
         })
+    }
+
+    /// What travels in the log.
+    fn settings(&self) -> Result<Settings, ConfigError> {
+        let per_group = limits::CLAIMS_PER_GROUP_MAX_DEFAULT;
+        Ok(Settings {
+            finished_max: self.finished_max.unwrap_or(limits::FINISHED_MAX_DEFAULT),
+            queue_len_max: self.queue_len_max.unwrap_or(limits::QUEUE_LEN_MAX_DEFAULT),
+            claims_per_owner_max: at_least_one("claims-per-owner-max", self.claims_per_owner_max, per_group)?,
+            claims_per_namespace_max: at_least_one(
+                "claims-per-namespace-max",
+                self.claims_per_namespace_max,
+                per_group,
+            )?,
+            claims_max: at_least_one("claims-max", self.claims_max, limits::CLAIMS_MAX_DEFAULT)?,
+            pickup_grace_us: pickup_grace_us(self.pickup_grace)?,
+        })
+    }
+
+    fn budgets(&self) -> Budgets {
+        Budgets {
+            total: self.bytes_max.unwrap_or(limits::BYTES_MAX_DEFAULT),
+            per_owner: self.bytes_per_owner_max.unwrap_or(limits::BYTES_PER_OWNER_MAX_DEFAULT),
+            per_namespace: self.bytes_per_namespace_max.unwrap_or(limits::BYTES_PER_NAMESPACE_MAX_DEFAULT),
+            finished: self.finished_bytes_max.unwrap_or(limits::FINISHED_BYTES_MAX_DEFAULT),
+        }
     }
 }
 
-/// One address, or a list of them.
-fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<SocketAddr>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "an address such as \"127.0.0.1:4080\", or a list of addresses")]
-    enum Given {
-        One(SocketAddr),
-        Several(Vec<SocketAddr>),
+/// An address of other machines, without access control and without a word that this is meant.
+fn unprotected(setting: &'static str, address: SocketAddr) -> ConfigError {
+    let problem = format!(
+        "{address} can be reached from other machines, and nothing says who may do what there: give an \
+         [access] part in the configuration file or --access-keys (see docs/security.md), listen on 127.0.0.1, \
+         or give --insecure if everybody who can reach that address may take and break every lock"
+    );
+    ConfigError { setting, problem }
+}
+
+fn at_least_one(setting: &'static str, value: Option<u64>, default: u64) -> Result<u64, ConfigError> {
+    match value {
+        Some(0) => Err(ConfigError { setting, problem: "must be at least 1".into() }),
+        value => Ok(value.unwrap_or(default)),
     }
-    Ok(Some(match Given::deserialize(deserializer)? {
-        Given::One(address) => vec![address],
-        Given::Several(addresses) => addresses,
-    }))
+}
+
+/// HTTPS, or this machine: what clients lock is nobody else's business.
+fn collector(url: String) -> Result<String, ConfigError> {
+    match check_url(&url) {
+        Ok(()) => Ok(url),
+        Err(problem) => Err(ConfigError { setting: "otlp", problem }),
+    }
 }
 
 /// At least one address, and none twice.
-fn addresses(given: Option<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, ConfigError> {
-    let wrong = |problem: String| Err(ConfigError { setting: "listen", problem });
-    let addresses = given.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 4080))]);
+fn addresses(setting: &'static str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ConfigError> {
+    let wrong = |problem: String| Err(ConfigError { setting, problem });
     let repeats = |at: usize| addresses[at].port() != 0 && addresses[..at].contains(&addresses[at]);
     match (0..addresses.len()).find(|at| repeats(*at)) {
         _ if addresses.is_empty() => wrong("name at least one address".into()),
@@ -320,15 +244,7 @@ fn addresses(given: Option<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, ConfigEr
     }
 }
 
-/// The flags' file of keys goes before the file's; everything else stands in the file alone.
-fn merged_access(flags: Option<AccessOptions>, file: Option<AccessOptions>) -> Option<AccessOptions> {
-    match (flags, file) {
-        (Some(flags), Some(file)) => Some(AccessOptions { keys: flags.keys.or(file.keys), ..file }),
-        (flags, file) => flags.or(file),
-    }
-}
-
-/// Where it is known who asks, nobody may ask so often that others have no turn; 0 lifts that.
+/// With access control there is a rate limit by default; 0 means no limit.
 fn rate(setting: Option<f64>, checked: bool) -> Result<Option<f64>, ConfigError> {
     match setting {
         None => Ok(checked.then_some(REQUESTS_PER_SECOND_DEFAULT)),
@@ -341,7 +257,7 @@ fn rate(setting: Option<f64>, checked: bool) -> Result<Option<f64>, ConfigError>
     }
 }
 
-/// Less than the largest body could never be received.
+/// A smaller budget could never receive the largest body.
 fn body_bytes(bytes: Option<usize>) -> Result<usize, ConfigError> {
     match bytes.unwrap_or(BODY_BYTES_DEFAULT) {
         bytes if bytes >= BODY_BYTES_MIN => Ok(bytes),
@@ -374,13 +290,13 @@ fn allowed_origins(origins: Option<Vec<String>>) -> Result<Vec<String>, ConfigEr
         Some(origin) => Err(ConfigError {
             setting: "allowed-origins",
             problem: format!(
-                "'{origin}' is no origin: write scheme and host, such as https://tools.example.org"
+                "'{origin}' is not an origin: write scheme and host, such as https://tools.example.org"
             ),
         }),
     }
 }
 
-/// Who can only come from this machine may administrate unless told otherwise, and whoever the rules let; nobody else.
+/// By default, clients on this machine may administrate, or those that the access rules allow; nobody else.
 fn admin_access(
     setting: Option<&str>,
     only_loopback: bool,

@@ -1,8 +1,8 @@
 //! From a route to the dialect or page that answers it.
 //!
 //! In:    a request. Out: its answer.
-//! Never: looks into bodies or tables, and lets nobody pass whom the route's right does not admit: that is checked here,
-//!        once, before any body is read. Dialects check what only the body or the table shows.
+//! Never: looks into bodies or the table. The route's right is checked here, once, before any body is read. Dialects check
+//!        what only the body or the table shows.
 //!
 //! 1. [`Route::of`]          what is asked
 //! 2. `access.recognise`     who asks
@@ -12,13 +12,13 @@
 
 use std::sync::Arc;
 
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{StatusCode, Version};
 use tokio::sync::Semaphore;
 
 use crate::access::rules::Verb;
 use crate::access::{Caller, LastKnown, Recognised};
-use crate::api::{claims, cluster, dashboard, dss, events, leases, limits, locks, probes};
+use crate::api::{claims, cluster, dashboard, dss, events, leases, limits, locks, probes, whoami};
 use crate::app::App;
 use crate::app::receive::drain;
 use crate::config::AdminAccess;
@@ -26,12 +26,15 @@ use crate::message::body::RequestBody;
 use crate::message::connection::Connection;
 use crate::message::problem::{closing, engine_problem, method_not_allowed, not_found, problem};
 use crate::message::request::Request;
-use crate::message::{Answer, Response, at_once};
+use crate::message::{Response, ResponseFuture, at_once};
 
 use crate::route::{Dialect, Freshness, Misrouted, Right, Route, Thread};
 
-/// Long answers that are made as a whole, at a time: what they take while they are made is bounded.
+/// How many long answers are built in memory at a time.
 static LONG_ANSWERS: Semaphore = Semaphore::const_new(4);
+
+/// The header by which the dashboard marks its own calls.
+const PAGE: HeaderName = HeaderName::from_static("leasehold-page");
 
 /// Answers a request that asks for `route`.
 pub fn answer(
@@ -40,7 +43,28 @@ pub fn answer(
     last_known: &LastKnown,
     request: Request,
     route: Result<Route, Misrouted>,
-) -> Answer {
+) -> ResponseFuture {
+    let is_page = app.guards.access.is_on() && request.headers().get(PAGE).is_some();
+    let answer = answer_anyone(app, connection, last_known, request, route);
+    match is_page {
+        true => Box::pin(async move { without_challenge(answer.await) }),
+        false => answer,
+    }
+}
+
+/// A browser answers a challenge with a prompt of its own, over the page. The page has a form.
+fn without_challenge(mut response: Response) -> Response {
+    response.headers_mut().remove(WWW_AUTHENTICATE);
+    response
+}
+
+fn answer_anyone(
+    app: Arc<App>,
+    connection: Arc<Connection>,
+    last_known: &LastKnown,
+    request: Request,
+    route: Result<Route, Misrouted>,
+) -> ResponseFuture {
     // Two readers of one request must not disagree about whom it is for (RFC 9112, 3.2).
     let hosts = request.headers().get_all(HOST).count();
     if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
@@ -67,14 +91,14 @@ pub fn answer(
     }
 }
 
-/// The same, once it is known who asks.
+/// Answers a request of a known caller.
 fn known(
     app: Arc<App>,
     connection: Arc<Connection>,
     request: Request,
     route: Result<Route, Misrouted>,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     let route = match route {
         Ok(route) => route,
         Err(misrouted) => {
@@ -89,9 +113,14 @@ fn known(
     }
 }
 
-/// A refusal in the words of its dialect. Over HTTP/2 a small body is read first: a client that still sends may miss the
-/// answer. HTTP/1.1 answers first, and throws away what comes.
-pub(crate) fn refused(app: Arc<App>, request: Request, dialect: Dialect, refusal: Response) -> Answer {
+/// A refusal in the format of its dialect. Over HTTP/2 a small body is read first, since a client that is still sending may
+/// miss the answer. HTTP/1.1 answers first and discards the body.
+pub(crate) fn refused(
+    app: Arc<App>,
+    request: Request,
+    dialect: Dialect,
+    refusal: Response,
+) -> ResponseFuture {
     let refusal = if dialect == Dialect::Leases { leases::refusal(refusal) } else { refusal };
     match request.body() {
         RequestBody::Http2(..) => Box::pin(async move {
@@ -111,7 +140,7 @@ fn misrouted_problem(misrouted: &Misrouted) -> Response {
     }
 }
 
-/// Whether the caller may make this call at all. What was refused is in the audit.
+/// Whether the caller may make this call at all. Refusals go to the audit.
 fn admit(app: &App, route: &Route, caller: &Caller) -> Result<(), Response> {
     if !caller.is_checked() {
         let closed = route.right() == Right::Members && app.config.admin != AdminAccess::Open;
@@ -135,22 +164,25 @@ fn members_closed() -> Response {
     problem(StatusCode::FORBIDDEN, "administration-off", detail)
 }
 
-/// Whether the simulation lets this call skip the barrier: a bug that it must find.
+/// Whether a planted bug lets this call skip the barrier: the simulation must find it.
 #[cfg(feature = "sim")]
 fn skips_barrier(route: &Route) -> bool {
     use leasehold_engine::machine::simulated::{Bug, is_planted};
     matches!(route, Route::GetLease(_)) && is_planted(Bug::StaleLease)
 }
 
-/// Has the node's table new enough first; or, for a read that may be stale, says how old it may be.
+/// Waits until the node's table is new enough. For a stale read, adds how old the table may be.
 fn fresh(
     app: Arc<App>,
     connection: Arc<Connection>,
     mut request: Request,
     route: Route,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     let stale = route.is_read() && take_stale(&mut request);
+    if stale {
+        request.allow_stale();
+    }
     let skips = app.engine.is_alone();
     #[cfg(feature = "sim")]
     let skips = skips || skips_barrier(&route);
@@ -159,7 +191,7 @@ fn fresh(
     }
     Box::pin(async move {
         if stale {
-            // Found before the table is looked at, and shown with what has passed since: an upper bound.
+            // The age is taken before the table is read, and the time since then is added: an upper bound.
             let freshness = app.engine.freshness();
             let mut response = dispatch(app, connection, request, route, caller).await;
             if let Ok(staleness) = HeaderValue::from_str(&freshness.to_string()) {
@@ -192,16 +224,16 @@ fn take_stale(request: &mut Request) -> bool {
     true
 }
 
-/// Has the answer made on the thread that the route names. A body that comes in pieces is read where it comes in.
+/// Makes the answer on the thread that the route names. A body that arrives in pieces is read on the connection's thread.
 fn dispatch(
     app: Arc<App>,
     connection: Arc<Connection>,
     request: Request,
     route: Route,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     let elsewhere = route.thread() == Thread::Pool && matches!(request.body(), RequestBody::Whole(_));
-    let pool = elsewhere.then(|| app.aside.clone());
+    let pool = elsewhere.then(|| app.pool.clone());
     let answer = call(app, connection, request, route, caller);
     match pool {
         Some(pool) => pool.make(answer),
@@ -215,13 +247,13 @@ fn call(
     request: Request,
     route: Route,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     match route {
         Route::MakeClaim => claims::make(app, &connection, request, caller),
         Route::GetClaim(id) => claims::get(app, &connection, &request, id, caller),
         Route::PatchClaim(id) => claims::update(app, &connection, request, id, false, caller),
         Route::PutClaim(id) => claims::update(app, &connection, request, id, true, caller),
-        // As many of these may stand open as there are clients that hold something.
+        // One of these may stand open for every client that holds a claim.
         Route::Endings => Box::pin(async move {
             claims::endings(&app, &connection, request, &caller).await.unwrap_or_else(|refusal| refusal)
         }),
@@ -271,34 +303,27 @@ async fn call_rarer(
         Route::MakeLease(resource) | Route::RenewLease(resource) | Route::EndLease(resource) => {
             Ok(leases::change(app, connection, request, resource, caller).await)
         }
-        Route::ListLeases(namespace) => {
-            let _turn = LONG_ANSWERS.acquire().await;
-            Ok(leases::list(app, &request, &namespace, caller).await)
-        }
+        Route::ListLeases(namespace) => Ok(in_turn(leases::list(app, &request, &namespace, caller)).await),
         Route::OtherOfLeases => Ok(leases::other_of_list(&request)),
         Route::TypedLock(kind) => dss::lock(app, connection, request, kind, caller).await,
         Route::TypedRefresh(kind) => dss::refresh(app, request, kind, caller).await,
         Route::TypedUnlock(kind) => dss::unlock(app, connection, request, kind, caller).await,
         Route::TypedStatus(kind) => dss::status(app, request, kind, caller).await,
-        Route::TypedList(kind) => {
-            let _turn = LONG_ANSWERS.acquire().await;
-            dss::list(app, request, kind, caller).await
-        }
+        Route::TypedList(kind) => in_turn(dss::list(app, request, kind, caller)).await,
         Route::Resources => dashboard::resources(app, &request, caller).await,
-        Route::Resource(name) => dashboard::resource(app, connection, &request, &name).await,
-        Route::Overview => Ok(dashboard::overview(app)),
+        Route::Resource(name) => dashboard::resource(app, connection, &request, &name, caller).await,
+        Route::Contention => dashboard::contention(app, &request, caller).await,
+        Route::Overview => Ok(dashboard::overview(app, caller)),
         Route::Events => events::answer(app, connection, &request, caller),
         Route::Metrics => Ok(probes::metrics(app)),
         Route::Cluster => Ok(Box::pin(cluster::status(app, &request)).await),
         Route::AddNode => Box::pin(cluster::add(app, request, caller)).await,
         Route::RemoveNode(id) => Box::pin(cluster::remove(app, id)).await,
         Route::TransferLeadership => Box::pin(cluster::transfer(app, request, caller)).await,
+        Route::Whoami => whoami::answer(&request, caller),
         Route::Limits => limits::show(app, &request).await,
         Route::SetLimit => limits::set(app, request, caller).await,
-        Route::Backup => {
-            let _turn = LONG_ANSWERS.acquire().await;
-            Box::pin(cluster::backup(app)).await
-        }
+        Route::Backup => in_turn(Box::pin(cluster::backup(app))).await,
         Route::Live => Ok(probes::live(&request)),
         Route::Ready | Route::Healthy | Route::LeasesHealthy => Ok(probes::ready(app, &request)),
         Route::Version => Ok(probes::version()),
@@ -306,4 +331,10 @@ async fn call_rarer(
         Route::Page(file) => Ok(dashboard::page(file, &request)),
     };
     answer.unwrap_or_else(|refusal| refusal)
+}
+
+/// Builds a long answer once there is room in memory for one more.
+async fn in_turn<T>(answer: impl Future<Output = T>) -> T {
+    let _turn = LONG_ANSWERS.acquire().await;
+    answer.await
 }

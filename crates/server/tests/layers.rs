@@ -13,7 +13,9 @@ const LAYERS: &[&str] = &[
     "access",
     "observe",
     "http",
+    "resp",
     "config",
+    "backups",
     "withdrawal",
     "app",
     "api",
@@ -27,11 +29,18 @@ const STRANGERS: &[(&str, &str, &str)] = &[
     ("http", "access", "a transport does not know who asks"),
     ("http", "audit", "a transport does not know what is asked for"),
     ("http", "observe", "a transport does not count"),
+    ("resp", "message", "a transport knows bytes alone"),
+    ("resp", "access", "a transport does not know who asks"),
+    ("resp", "audit", "a transport does not know what is asked for"),
+    ("resp", "observe", "a transport does not count"),
     ("api", "http", "a call does not know how it came in"),
 ];
 
 /// Crates of the product, from the lowest to the highest.
 const CRATES: &[&str] = &["core", "engine", "server", "cli"];
+
+/// Crates that talk to the service over HTTP alone: they know none of its insides.
+const OUTSIDE: &[&str] = &["client", "dss", "bench"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a folder of sources") {
@@ -44,12 +53,47 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first name behind `crate::` in each place of a line.
-fn used(line: &str) -> impl Iterator<Item = &str> {
+/// The modules that a line names: behind `crate::`, or behind as many `super::` as lead out of the file's own module.
+fn used(line: &str, depth: usize) -> impl Iterator<Item = &str> {
     let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_' || letter.is_ascii_digit();
-    line.split("crate::")
-        .skip(1)
-        .map(move |rest| &rest[..rest.find(|letter| !is_name(letter)).unwrap_or(rest.len())])
+    let out = "super::".repeat(depth);
+    let behind = |line: &'_ str, way: &str| -> Vec<usize> {
+        line.match_indices(way).map(|(at, _)| at + way.len()).collect()
+    };
+    let mut starts = behind(line, "crate::");
+    starts.extend(behind(line, &out));
+    starts.into_iter().map(move |start| {
+        let rest = &line[start..];
+        &rest[..rest.find(|letter| !is_name(letter)).unwrap_or(rest.len())]
+    })
+}
+
+/// What is wrong with the text of a file, whose path is inside `src`.
+fn mistakes(inside: &Path, text: &str) -> Vec<String> {
+    let parts = inside.iter().map(|part| part.to_str().expect("plain names").trim_end_matches(".rs"));
+    let parts: Vec<&str> = parts.collect();
+    let name = parts[0];
+    // Tests may look up: they hold a module against those that use it.
+    if name == "lib" || parts.last() == Some(&"tests") {
+        return Vec::new();
+    }
+    let depth = parts.iter().filter(|part| **part != "mod").count();
+    let place = LAYERS.iter().position(|layer| *layer == name);
+    let place = place.unwrap_or_else(|| panic!("{name} has no place among the layers: give it one"));
+    let code = text.find("#[cfg(test)]").map_or(text, |tests| &text[..tests]);
+    let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let mut found = Vec::new();
+    for (number, line) in lines {
+        for other in used(line, depth).filter(|other| *other != name) {
+            let above = LAYERS.iter().position(|layer| *layer == other).is_none_or(|other| other > place);
+            let stranger = STRANGERS.iter().find(|(one, two, _)| (*one, *two) == (name, other));
+            if above || stranger.is_some() {
+                let why = stranger.map_or("it is above", |(_, _, why)| why);
+                found.push(format!("{}:{}: {name} uses {other}: {why}", inside.display(), number + 1));
+            }
+        }
+    }
+    found
 }
 
 #[test]
@@ -58,39 +102,44 @@ fn every_module_uses_only_those_below_it() {
     let mut files = Vec::new();
     sources(&root, &mut files);
     assert!(files.len() > 50, "the source was not found: {files:?}");
-    let mut mistakes = Vec::new();
-    for file in files {
-        let inside = file.strip_prefix(&root).unwrap();
-        let name = inside.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
-        if name == "lib" {
-            continue;
-        }
-        let place = LAYERS.iter().position(|layer| *layer == name);
-        let place = place.unwrap_or_else(|| panic!("{name} has no place among the layers: give it one"));
-        let text = fs::read_to_string(&file).unwrap();
-        // Tests may look up: they hold a module against those that use it.
-        let text = text.split("#[cfg(test)]").next().unwrap();
-        for (number, line) in
-            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
-        {
-            for other in used(line).filter(|other| *other != name) {
-                let above = LAYERS.iter().position(|layer| *layer == other).is_none_or(|other| other > place);
-                let stranger = STRANGERS.iter().find(|(one, two, _)| (*one, *two) == (name, other));
-                if above || stranger.is_some() {
-                    let why = stranger.map_or("it is above", |(_, _, why)| why);
-                    mistakes.push(format!("{}:{}: {name} uses {other}: {why}", inside.display(), number + 1));
-                }
-            }
-        }
+    let found: Vec<String> = files
+        .iter()
+        .flat_map(|file| mistakes(file.strip_prefix(&root).unwrap(), &fs::read_to_string(file).unwrap()))
+        .collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_cycle_is_found_however_it_is_written() {
+    let found = |inside: &str, line: &str| mistakes(Path::new(inside), line).len();
+    for (inside, line) in [
+        ("message/body.rs", "use crate::app::App;"),
+        ("message/body.rs", "use super::super::app::App;"),
+        ("message/mod.rs", "    let app: super::app::App;"),
+        ("pem.rs", "use super::dispatch;"),
+        ("pem.rs", "use crate::{dispatch, serve};"),
+        ("app/pool.rs", "fn f() -> crate::api::claims::Asked {"),
+        ("api/claims/wait.rs", "use super::super::super::dispatch::call;"),
+        ("http/tls.rs", "use crate::access::Access;"),
+    ] {
+        assert_eq!(found(inside, line), 1, "{inside}: {line}");
     }
-    assert!(mistakes.is_empty(), "\n{}", mistakes.join("\n"));
+    for (inside, line) in [
+        ("app/pool.rs", "use crate::message::Response;"),
+        ("api/claims/wait.rs", "use super::parse::Patch;"),
+        ("api/claims/wait.rs", "use super::super::refused::limit;"),
+        ("route/tests.rs", "use crate::serve::run;"),
+        ("pem.rs", "// see crate::dispatch"),
+    ] {
+        assert_eq!(found(inside, line), 0, "{inside}: {line}");
+    }
 }
 
 #[test]
 fn our_http_1_knows_nothing_of_this_service() {
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/http1"), &mut files);
-    assert!(files.len() >= 4, "the source was not found: {files:?}");
+    assert!(files.len() >= 5, "the source was not found: {files:?}");
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let mistake = text.lines().find(|line| line.contains("crate::") || line.contains("leasehold"));
@@ -116,5 +165,17 @@ fn every_crate_uses_only_those_below_it_and_only_the_engine_knows_openraft() {
         }
         assert_eq!(product.contains("\nopenraft"), *name == "engine", "{name} and openraft");
         assert!(*name != "engine" || !product.contains("hyper"), "the engine knows no HTTP");
+    }
+}
+
+#[test]
+fn clients_and_the_load_generator_know_nothing_of_the_service_s_insides() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for name in OUTSIDE {
+        let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
+        let product = manifest.split("[dev-dependencies]").next().unwrap();
+        for inside in CRATES {
+            assert!(!product.contains(&format!("leasehold-{inside}.")), "{name} uses {inside}");
+        }
     }
 }

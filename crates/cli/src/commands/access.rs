@@ -18,7 +18,7 @@ use super::output;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum AccessCommand {
-    /// Keys for machines: made, listed, withdrawn
+    /// Make, list and withdraw keys for machines
     #[command(subcommand)]
     Key(KeyCommand),
     /// Explain what the rules decide. Exit code 0: allowed, 1: denied
@@ -27,9 +27,9 @@ pub(crate) enum AccessCommand {
 
 #[derive(clap::Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key and print it: nobody sees it again
+    /// Make a key and print it. It cannot be shown again
     Make(MakeArgs),
-    /// List the keys: id, user, groups, when made, when over, note
+    /// List the keys: id, user, groups, creation, expiry, note
     List(KeyPlace),
     /// Withdraw a key: a running service notices within a second or two
     Withdraw {
@@ -53,7 +53,7 @@ pub(crate) struct KeyPlace {
 
 #[derive(clap::Args)]
 pub(crate) struct MakeArgs {
-    /// Whom the key stands for: the owner of the claims made with it
+    /// User that the key stands for: the owner of the claims made with it
     #[arg(long)]
     user: String,
     /// Its groups (repeat, or separate with commas)
@@ -71,9 +71,9 @@ pub(crate) struct MakeArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The user; 'anonymous' is whoever gives no credentials
+    /// The user; 'anonymous' stands for requests without credentials
     user: String,
-    /// read, claim, revoke or admin
+    /// read, claim, revoke, metrics or admin
     verb: Verb,
     /// The resource, as the table names it: a lease is NAMESPACE/leases/NAME, a typed lock dss/TYPE/ID
     resource: String,
@@ -166,9 +166,9 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let why = match rule {
         Some(number) => format!("by rule {number}: {}", describe(&options, number)),
         None if rules.is_empty() => {
-            "there are no rules: whoever has valid credentials may do everything".into()
+            "there are no rules: every user with valid credentials may do everything".into()
         }
-        None => "no rule is about that".into(),
+        None => "no rule covers that".into(),
     };
     output::print_line(&format!("{word}: '{}' on '{}' for {}: {why}", args.verb, args.resource, args.user));
     if !allowed {

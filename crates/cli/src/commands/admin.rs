@@ -9,8 +9,8 @@ use anyhow::anyhow;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use leasehold_client::http::Call;
-use leasehold_client::wire;
+use leasehold_client::internals::http::Call;
+use leasehold_client::internals::wire;
 use serde_json::Value;
 
 use super::connect::ConnectArgs;

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
+use leasehold_core::Status;
 use leasehold_engine::{recovery, snapshot_file};
 
 use super::admin::{Admin, AdminArgs};
@@ -17,14 +18,28 @@ use super::output;
 
 /// Save the table of a running service as one file.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct BackupArgs {
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
     #[command(flatten)]
     admin: AdminArgs,
     /// Where to write it
-    file: PathBuf,
+    #[arg(required = true)]
+    file: Option<PathBuf>,
 }
 
-/// Make a data directory out of a backup: the data of a cluster of one, which other nodes can join.
+/// What to do with a backup that there is.
+#[derive(clap::Subcommand)]
+enum BackupCommand {
+    /// Check that a backup can be restored, and say what is in it
+    Verify {
+        /// The backup
+        file: PathBuf,
+    },
+}
+
+/// Make a data directory from a backup: the data of a cluster of one, which other nodes can join.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
     /// The backup
@@ -35,7 +50,7 @@ pub(crate) struct RestoreArgs {
     /// The number of the node that will use it
     #[arg(long, default_value_t = leasehold_engine::ALONE, value_name = "N")]
     node_id: u64,
-    /// Go on with tokens above this number [default: 2^32 above the newest in the backup]
+    /// Continue with tokens above this number [default: 2^32 above the newest in the backup]
     #[arg(long, value_name = "N")]
     tokens_above: Option<u64>,
     /// Keep held and waiting claims, though others may have been granted the same since the backup [default: revoke them]
@@ -44,26 +59,48 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
-    let partial = args.file.with_extension("partial");
+    match (&args.command, &args.file) {
+        (Some(BackupCommand::Verify { file }), _) => verify(file),
+        (None, Some(file)) => save(&args.admin, file),
+        (None, None) => Err(anyhow!("name the file to write: leasehold backup FILE")),
+    }
+}
+
+/// Builds the whole table, as a restore would, and throws it away.
+fn verify(path: &Path) -> anyhow::Result<()> {
+    ensure!(path.exists(), "there is no file {}", path.display());
+    let loaded = snapshot_file::load(path);
+    let (meta, _, table) = loaded.with_context(|| format!("{} can't be restored", path.display()))?;
+    let finished: u64 =
+        Status::ALL.into_iter().filter(|status| status.is_final()).map(|status| table.count(status)).sum();
+    output::print_line(&format!(
+        "{} can be restored: {} claims held or waiting, {finished} finished, on {} resources; log entry {}, newest token {}",
+        path.display(),
+        table.live(),
+        table.resource_count(),
+        meta.last_log_id.map_or(0, |id| id.index),
+        table.last_token()
+    ));
+    Ok(())
+}
+
+fn save(admin: &AdminArgs, path: &Path) -> anyhow::Result<()> {
+    let partial = path.with_extension("partial");
     // What can't be restored is no backup.
-    let checked = fetch(args, &partial)
+    let checked = fetch(admin, &partial)
         .and_then(|len| Ok((len, snapshot_file::load(&partial).context("the backup did not arrive whole")?)));
     if checked.is_err() {
         std::fs::remove_file(&partial).ok();
     }
     let (len, (_, _, table)) = checked?;
-    std::fs::rename(&partial, &args.file).with_context(|| args.file.display().to_string())?;
-    output::print_line(&format!(
-        "{}: {len} bytes, {} claims held or waiting",
-        args.file.display(),
-        table.live()
-    ));
+    std::fs::rename(&partial, path).with_context(|| path.display().to_string())?;
+    output::print_line(&format!("{}: {len} bytes, {} claims held or waiting", path.display(), table.live()));
     Ok(())
 }
 
 /// Writes the backup to a file, piece by piece, and returns its length.
-fn fetch(args: &BackupArgs, partial: &Path) -> anyhow::Result<usize> {
-    let api = Admin::new(&args.admin)?;
+fn fetch(admin: &AdminArgs, partial: &Path) -> anyhow::Result<usize> {
+    let api = Admin::new(admin)?;
     let (mut file, mut len) = (None, 0);
     let named = |error: io::Error| anyhow!("{}: {error}", partial.display());
     block_on(api.read("/v1/backup", |piece| {
@@ -94,6 +131,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     let choices = recovery::Choices { tokens_above: args.tokens_above, keep_claims: args.keep_claims };
     let restored = runtime.block_on(recovery::restore(&args.file, &args.data, args.node_id, choices))?;
     let claims = match args.keep_claims {
+        false if restored.revoked == 0 => "no claim was held or waiting in the backup".into(),
         false => format!(
             "{} claims were held or waiting in the backup; they are REVOKED (\"restored from a backup\"): their clients \
              must claim again. --keep-claims would keep them",

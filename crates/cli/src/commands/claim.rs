@@ -7,13 +7,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use leasehold_client::wire::ClaimInfo;
-use leasehold_client::{Api, Error, fresh_key};
+use leasehold_client::ClaimInfo;
+use leasehold_client::internals::{fresh_key, session};
+use leasehold_client::{Api, Error};
 use serde_json::{Value, json};
 
 use super::connect::{ConnectArgs, block_on};
 use super::output;
 use super::seconds::Seconds;
+use super::wanted::WantedArgs;
 
 /// Longest wait of one request; a longer one asks again. A server that falls silent is noticed after that, and three seconds.
 const WAIT_STEP: Duration = Duration::from_secs(5);
@@ -26,12 +28,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
 pub(crate) struct ClaimArgs {
-    /// What to claim
-    resource: String,
+    #[command(flatten)]
+    wanted: WantedArgs,
     /// Seconds that the claim stays active without renewal
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     ttl: Seconds,
-    /// Fail if it is held, instead of waiting
+    /// Fail if the resource is held, instead of waiting
     #[arg(short = 'n', long, conflicts_with = "timeout")]
     nonblock: bool,
     /// Fail after waiting this long [default: wait for ever]
@@ -59,7 +61,12 @@ pub(crate) fn run(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
 
 async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
     let api = args.connect.api()?;
-    let mut body = json!({ "resource": args.resource, "ttl": args.ttl.0.as_secs_f64() });
+    let mut body = args.wanted.body()?;
+    body["ttl"] = json!(args.ttl.0.as_secs_f64());
+    // The claim is the script's, not that of this short process.
+    if let Some(session) = session::from_env() {
+        body["session"] = json!(session);
+    }
     if let Some(data) = &args.data {
         body["user_data"] = serde_json::from_str::<Value>(data).context("--data is not JSON")?;
     }
@@ -68,7 +75,7 @@ async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
         let made = match made(&api, args, &body, started).await {
             Ok(made) => made,
             // The server says that waiting would never end.
-            Err(Error::Refused { status: 409, detail }) => {
+            Err(Error::Deadlock { detail, .. }) => {
                 super::complain(&format!("not acquired: {}", output::plain(&detail)));
                 return Ok(ExitCode::from(args.conflict_exit_code));
             }
@@ -81,12 +88,17 @@ async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
         match turn {
             Ok(Some(claim)) if claim.status == "active" => return show(args, &claim),
             Ok(Some(claim)) => {
-                bail!("the claim is {}: its ttl may be too short to be picked up", claim.status)
+                bail!(
+                    "the claim is {}, and was not acquired: its ttl may have been too short (--ttl)",
+                    claim.status
+                )
             }
             Ok(None) => return Ok(not_acquired(&api, args, &made).await),
-            // It was granted while nobody heard of it: ask again, as somebody who waits wants it.
+            // It was granted and expired before this client heard of it: claim again.
             Err(error) if error.downcast_ref() == Some(&Error::Ended("expired".into())) => {
-                super::complain("the claim was granted and expired before this was heard; asking again");
+                super::complain(
+                    "the claim was granted and expired before this client heard of it; claiming again",
+                );
                 tokio::time::sleep(PAUSE).await;
             }
             Err(error) => return Err(error),
@@ -98,22 +110,48 @@ async fn claim(args: &ClaimArgs) -> anyhow::Result<ExitCode> {
 async fn made(api: &Api, args: &ClaimArgs, body: &Value, started: Instant) -> Result<ClaimInfo, Error> {
     let key = fresh_key();
     let within = if args.nonblock { Some(NOW_WITHIN) } else { args.timeout.map(|timeout| timeout.0) };
-    let mut last = Error::Unreachable("no answer within the time".into());
-    let mut has_complained = false;
+    let mut last = Error::Unreachable("no answer in time".into());
+    let (mut may_be_made, mut has_complained) = (false, false);
     loop {
         let left = within.map_or(Duration::MAX, |within| within.saturating_sub(started.elapsed()));
-        match tokio::time::timeout(left, api.post(body, &key)).await {
+        let answer = tokio::time::timeout(left, api.post(body, &key)).await;
+        may_be_made |= matches!(answer, Err(_) | Ok(Err(Error::Unknown(_))));
+        let is_late = answer.is_err();
+        match answer {
             Ok(Err(error)) if may_pass(&error) => last = error,
             Ok(answer) => return answer,
-            Err(_) => return Err(last),
+            Err(_) => {}
         }
-        if left <= PAUSE || within.is_none() {
-            return Err(last);
+        if is_late || left <= PAUSE || within.is_none() {
+            return Err(if may_be_made { taken_back(api, body, &key, last).await } else { last });
         }
         if !std::mem::replace(&mut has_complained, true) {
             super::complain(&format!("{}; retrying", output::plain(&last.to_string())));
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Gives up a claim that a POST may have made whose answer did not come: the same POST under the same key finds it. Returns what
+/// is known then.
+async fn taken_back(api: &Api, body: &Value, key: &str, last: Error) -> Error {
+    let found = async {
+        let claim = api.post(body, key).await?;
+        match claim.status.as_str() {
+            "waiting" => api.end(claim.id(), "withdrawn", None).await,
+            "active" => api.end(claim.id(), "released", None).await,
+            _ => Ok(()),
+        }
+    };
+    match tokio::time::timeout(LET_GO_WITHIN, found).await {
+        Ok(Ok(())) => last,
+        _ => {
+            let why = match last {
+                Error::Unreachable(why) | Error::Unknown(why) => why,
+                other => other.to_string(),
+            };
+            Error::Unknown(format!("{why}; the claim may have been made, and ends with its ttl"))
+        }
     }
 }
 
@@ -136,8 +174,10 @@ async fn turn(
         let active = tokio::select! {
             answer = waiting => answer,
             signal = super::run::any_signal() => {
-                let_go(api, claim).await;
-                bail!("interrupted by {signal}; the claim has left the queue");
+                match let_go(api, claim).await {
+                    true => bail!("interrupted by {signal}; the claim has left the queue"),
+                    false => bail!("interrupted by {signal}"),
+                }
             }
         };
         match active {
@@ -161,19 +201,22 @@ fn may_pass(error: &Error) -> bool {
 
 /// Leaves the queue, and says who holds the resource.
 async fn not_acquired(api: &Api, args: &ClaimArgs, claim: &ClaimInfo) -> ExitCode {
-    let holder = super::run::holder(api, &args.resource).await;
+    let holder = super::run::holder(api, &args.wanted.names()).await;
     let_go(api, claim).await;
     let held = holder.filter(|holder| holder.id() != claim.id());
     let held = held.map_or_else(|| "held by another claim".into(), |holder| output::held_by(&holder));
-    super::complain(&format!("not acquired: '{}' is {held}", output::plain(&args.resource)));
+    super::complain(&format!("not acquired: '{}' is {held}", output::plain(&args.wanted.label())));
     ExitCode::from(args.conflict_exit_code)
 }
 
-async fn let_go(api: &Api, claim: &ClaimInfo) {
+/// Whether the server knows that the claim has left the queue.
+async fn let_go(api: &Api, claim: &ClaimInfo) -> bool {
     let end = tokio::time::timeout(LET_GO_WITHIN, api.end(claim.id(), "withdrawn", None)).await;
-    if !matches!(end, Ok(Ok(()))) {
+    let is_told = matches!(end, Ok(Ok(())));
+    if !is_told {
         super::complain("the server could not be told that the claim leaves the queue; it ends with its ttl");
     }
+    is_told
 }
 
 fn show(args: &ClaimArgs, claim: &ClaimInfo) -> anyhow::Result<ExitCode> {

@@ -28,39 +28,39 @@ pub(crate) struct ClusterArgs {
 enum ClusterCommand {
     /// Show the nodes: role, term, log, lag, last contact
     Status {
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
         /// Also a fingerprint of each node's table: equal after equal entries
         #[arg(long)]
         digest: bool,
     },
-    /// Let a node in that runs with an empty data directory
+    /// Add a node that runs with an empty data directory
     Add {
-        /// Its number
+        /// Number of the node
         id: u64,
-        /// Where its peers reach it, HOST:PORT
+        /// Address at which its peers reach it, HOST:PORT
         address: String,
     },
-    /// Take a node out
+    /// Remove a node from the cluster
     Remove {
-        /// Its number
+        /// Number of the node
         id: u64,
     },
-    /// Have a node lead
+    /// Hand leadership to a node
     Transfer {
-        /// Its number
+        /// Number of the node
         id: u64,
     },
-    /// A majority is lost for good: begin anew with what one stopped node has (see docs/operations.md)
+    /// After a majority is lost for good: start again from the data of one stopped node (see docs/operations.md)
     Recover {
         /// The data directory of that node
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// Yes, it is, and what only the others knew is given up
+        /// Confirm that it is lost. Changes that only the lost nodes had are given up
         #[arg(long)]
         majority_is_lost: bool,
-        /// Go on with tokens above this number [default: 2^32 above the newest in that node's log]
+        /// Continue with tokens above this number [default: 2^32 above the newest in that node's log]
         #[arg(long, value_name = "N")]
         tokens_above: Option<u64>,
     },
@@ -93,7 +93,7 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
         }
         ClusterCommand::Remove { id } => {
             api.change(Method::DELETE, &format!("/v1/cluster/nodes/{id}"), None).await?;
-            output::print(&format!("node {id} is out; it can be stopped\n"));
+            output::print(&format!("node {id} is removed; stop its process now\n"));
         }
         ClusterCommand::Transfer { id } => {
             api.change(Method::POST, "/v1/cluster/leader", Some(json!({ "id": id }))).await?;
@@ -103,13 +103,13 @@ async fn carry_out(args: ClusterArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Begins a cluster anew with what one node has.
+/// Starts a new cluster of one from the data of one node.
 async fn recover(data: &Path, majority_is_lost: bool, tokens_above: Option<u64>) -> anyhow::Result<()> {
     ensure!(
         majority_is_lost,
-        "this gives up whatever the other nodes knew more than this one: claims that were granted there may be granted \
+        "this gives up all changes that only the other nodes have: claims that were granted there may be granted \
          again. Bring a majority back instead if there is any way to. If there is none, stop every node, choose the one \
-         with the longest log, and say --majority-is-lost"
+         with the longest log, and give --majority-is-lost"
     );
     let recovered = recovery::recover(data, tokens_above).await?;
     output::print(&format!(

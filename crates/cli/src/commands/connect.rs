@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 use anyhow::Context;
-use leasehold_client::settings::{read_key, split_urls};
-use leasehold_client::{Api, Options, TlsFiles};
+use leasehold_client::internals::settings::{read_key, split_urls};
+use leasehold_client::{Api, Options};
 
 /// Where the service is, and who asks.
 #[derive(clap::Args, Clone)]
@@ -18,7 +18,7 @@ pub(crate) struct ConnectArgs {
     /// URL of the service; several, separated by commas, are tried in turn [default: http://127.0.0.1:4080]
     #[arg(long, env = "LEASEHOLD_ADDR", value_name = "URL", global = true)]
     addr: Option<String>,
-    /// Access key or bearer token (others on this machine can see flags: rather use the variable or a file)
+    /// Access key or bearer token (other users of this machine can see flags: use the variable or a file)
     #[arg(long, env = "LEASEHOLD_KEY", value_name = "KEY", hide_env_values = true, global = true)]
     key: Option<String>,
     /// File whose first line is the access key
@@ -48,11 +48,9 @@ impl ConnectArgs {
         };
         // An empty variable is as good as none.
         let file = |path: &Option<OsString>| path.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
-        options.tls = TlsFiles {
-            ca: file(&self.cacert),
-            client_certificate: file(&self.client_cert),
-            client_key: file(&self.client_key),
-        };
+        options.tls.ca = file(&self.cacert);
+        options.tls.client_certificate = file(&self.client_cert);
+        options.tls.client_key = file(&self.client_key);
         if options.key.is_some() {
             self.warn_of_readable(&options, "the access key");
         }

@@ -51,12 +51,14 @@ pub(crate) fn run(command: DssCommand) -> anyhow::Result<()> {
     let client = client(&args.connect)?;
     let is_here = hostname()? == args.host;
     if is_here && !Path::new("/proc/self/stat").exists() {
-        bail!("/proc is not there: which processes of this host live can't be known");
+        bail!("there is no /proc, so it is unknown which processes of this host are alive");
     }
     let mut living = BTreeSet::new();
     let mut rows = Vec::new();
     for kind in Kind::ALL {
-        let locks = client.list(kind, &args.host, args.pid).context("the server can't be asked")?;
+        let locks = client
+            .list(kind, &args.host, args.pid)
+            .with_context(|| format!("the locks of {} can't be listed", args.host))?;
         let mut by_pid: BTreeMap<i32, Vec<Lock>> = BTreeMap::new();
         for lock in locks {
             by_pid.entry(lock.owner.unwrap_or(0)).or_default().push(lock);
@@ -67,7 +69,7 @@ pub(crate) fn run(command: DssCommand) -> anyhow::Result<()> {
                 rows.extend(locks.into_iter().map(|lock| Row {
                     kind,
                     lock,
-                    fate: format!("kept: process {pid} lives"),
+                    fate: format!("kept: process {pid} is alive"),
                 }));
             } else {
                 rows.extend(clean(&client, &args, kind, pid, locks));
@@ -78,7 +80,7 @@ pub(crate) fn run(command: DssCommand) -> anyhow::Result<()> {
     let failed = rows.iter().filter(|row| row.fate.starts_with(FAILED)).count();
     ensure!(failed == 0, "{failed} locks could not be unlocked");
     let names: Vec<String> = living.iter().map(ToString::to_string).collect();
-    ensure!(living.is_empty(), "the locks of processes that live were kept: {}", names.join(", "));
+    ensure!(living.is_empty(), "the locks of processes that are alive were kept: {}", names.join(", "));
     Ok(())
 }
 
@@ -117,7 +119,7 @@ fn clean(client: &Client, args: &CleanArgs, kind: Kind, pid: i32, locks: Vec<Loc
     locks.into_iter().zip(fates).map(|(lock, fate)| Row { kind, lock, fate }).collect()
 }
 
-/// Whether there is such a process on this host. One that is dead and only waits for its parent to notice is none.
+/// Whether this process of this host is alive. A zombie counts as dead.
 fn lives(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         // `pid (name) state ...`, and a name may hold anything.
@@ -132,7 +134,7 @@ fn lives(pid: i32) -> bool {
 
 fn print(rows: &[Row], is_here: bool, host: &str) {
     if !is_here {
-        super::complain(&format!("this is not {host}: whether its processes live was not looked at"));
+        super::complain(&format!("this machine is not {host}: whether its processes are alive is unknown"));
     }
     if rows.is_empty() {
         super::complain(&format!("{host} holds no such locks"));

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use leasehold_client::keychain::{Keychain, Leave, Settings};
+use leasehold_client::internals::keychain::{Keychain, Leave, Settings};
 use leasehold_client::{LockManager, OnLost};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -19,7 +19,7 @@ use super::connect::{ConnectArgs, block_on};
 use super::exit_code::SIGNALLED;
 use super::seconds::Seconds;
 
-/// Hold claims for another program, which speaks JSON lines (see docs/client.md)
+/// Hold claims for another program, over a pipe with one JSON object a line (see docs/keychain.md)
 #[derive(clap::Args)]
 pub(crate) struct KeychainArgs {
     /// Seconds that claims stay active without renewal, unless they say otherwise
@@ -67,6 +67,8 @@ pub(crate) fn run(args: &KeychainArgs) -> anyhow::Result<ExitCode> {
         options.ttl = args.ttl.0;
         options.timeout = args.timeout.map(|timeout| timeout.0);
         options.api_version.clone_from(&args.api_version);
+        // The workers are the parent's: it says which session a claim belongs to.
+        options.sessions = false;
         let manager = LockManager::new(options)?;
         let mut signals = Ended::listen(args.parent)?;
         let keychain = Keychain::new(manager, settings(args, &signals)?, stdout());

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, bail};
 use hyper::Method;
-use leasehold_client::http::Call;
+use leasehold_client::internals::http::Call;
 use serde_json::{Value, json};
 
 use super::admin::{Admin, AdminArgs};
@@ -27,14 +27,14 @@ pub(crate) struct LimitsArgs {
     /// Also what this namespace uses: a resource's name up to its last slash
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Subcommand)]
 enum LimitsCommand {
-    /// Override a byte budget: it goes before the flags of every node
+    /// Override a byte budget; an override goes before the flags of every node
     Set {
         #[command(flatten)]
         scope: ScopeArgs,
@@ -42,7 +42,7 @@ enum LimitsCommand {
         #[arg(value_parser = parse_bytes)]
         bytes: u64,
     },
-    /// Take an override back
+    /// Remove an override
     Unset {
         #[command(flatten)]
         scope: ScopeArgs,
@@ -154,7 +154,7 @@ fn table(limits: &Value) -> String {
         }
     }
     if limits["memory"]["full"] == true {
-        out += "the memory of this node is full: it takes no more claims\n";
+        out += "the memory of this node is full: it accepts no more claims\n";
     }
     out
 }
@@ -178,7 +178,7 @@ fn parse_bytes(text: &str) -> anyhow::Result<u64> {
         "KiB" | "K" | "k" => 10,
         "MiB" | "M" => 20,
         "GiB" | "G" => 30,
-        unit => bail!("{unit} is no unit: give KiB, MiB or GiB"),
+        unit => bail!("'{unit}' is not a unit: give KiB, MiB or GiB"),
     };
     let number: u64 = digits.parse().context("not a number")?;
     number.checked_mul(1 << shift).context("too large")

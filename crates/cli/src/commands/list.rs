@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use leasehold_client::wire::ClaimInfo;
+use leasehold_client::ClaimInfo;
 use leasehold_client::{Api, Error};
 
 use super::connect::{ConnectArgs, block_on};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
         }
         if !is_all {
             super::complain(&format!(
-                "stopped after {} claims of a status; there are more: --limit shows them, --prefix fewer",
+                "only the first {} claims of each status are shown; --limit shows more, --prefix selects",
                 args.limit
             ));
         }

@@ -3,11 +3,11 @@
 pub(crate) mod access;
 mod admin;
 pub(crate) mod backup;
-pub(crate) mod bench;
 pub(crate) mod claim;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 mod connect;
+pub(crate) mod doctor;
 pub(crate) mod dss;
 pub(crate) mod exec;
 pub(crate) mod exit_code;
@@ -24,6 +24,7 @@ mod seconds;
 pub(crate) mod serve;
 pub(crate) mod show;
 mod target;
+mod wanted;
 pub(crate) mod watch;
 
 /// A line for the person who typed the command. Output that can't be written changes nothing else.

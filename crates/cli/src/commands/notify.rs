@@ -52,7 +52,9 @@ impl Notifier {
                 if tokio::time::timeout(every, engine.answers()).await.is_ok() {
                     notifier.say("WATCHDOG=1\n");
                 } else {
-                    tracing::error!("the engine's thread does not answer: no sign of life for the watchdog");
+                    tracing::error!(
+                        "the engine does not answer: the service manager's watchdog is not told that this node is alive"
+                    );
                 }
                 tokio::time::sleep(every).await;
             }

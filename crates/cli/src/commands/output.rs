@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
-use leasehold_client::wire::ClaimInfo;
+use leasehold_client::{ClaimInfo, ItemInfo};
 use serde::Serialize;
 
 /// Writes to stdout. A reader that has enough (`| head`) is no error.
@@ -93,7 +93,7 @@ fn colour_of(cell: &str) -> Option<&'static str> {
     match cell {
         "active" => Some("32"),
         "waiting" => Some("33"),
-        "expired" | "revoked" | "aborted" => Some("31"),
+        "expired" | "revoked" | "revoking" | "aborted" => Some("31"),
         "released" | "withdrawn" => Some("2"),
         _ => None,
     }
@@ -106,8 +106,8 @@ pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
         .map(|claim| {
             [
                 claim.id().to_string(),
-                claim.resource.clone(),
-                claim.status.clone(),
+                resources(claim),
+                status(claim).to_string(),
                 claim.position.map_or("-".into(), |position| position.to_string()),
                 claim.token.map_or("-".into(), |token| token.to_string()),
                 span(claim),
@@ -119,8 +119,38 @@ pub(crate) fn claims(claims: &[ClaimInfo], colours: bool) -> String {
     table(["CLAIM", "RESOURCE", "STATUS", "PLACE", "TOKEN", "FOR", "LEFT", "OWNER"], &rows, colours)
 }
 
+/// The status, and that an active claim is being revoked: its holder is asked to let go.
+pub(crate) fn status(claim: &ClaimInfo) -> &str {
+    if claim.revoking { "revoking" } else { &claim.status }
+}
+
+/// What a claim is about: its resources, and how it wants or holds each unless that is exclusively.
+pub(crate) fn resources(claim: &ClaimInfo) -> String {
+    if claim.items.is_empty() {
+        return claim.resource.clone();
+    }
+    let one = |item: &ItemInfo| match how(item) {
+        how if how == EXCLUSIVE => item.resource.clone(),
+        how => format!("{} ({how})", item.resource),
+    };
+    claim.items.iter().map(one).collect::<Vec<_>>().join(" + ")
+}
+
+const EXCLUSIVE: &str = "exclusive";
+
+/// How a claim wants or holds a resource.
+fn how(item: &ItemInfo) -> String {
+    let slots = item.slots.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+    match (item.take, item.of) {
+        (Some(1), Some(of)) if !slots.is_empty() => format!("slot {} of {of}", slots[0]),
+        (Some(_), Some(of)) if !slots.is_empty() => format!("slots {} of {of}", slots.join(",")),
+        (Some(take), Some(of)) => format!("{take} of {of} slots"),
+        _ => item.mode.clone().unwrap_or_else(|| EXCLUSIVE.into()),
+    }
+}
+
 /// How long it has held, or waited.
-fn span(claim: &ClaimInfo) -> String {
+pub(crate) fn span(claim: &ClaimInfo) -> String {
     claim.active_duration.or(claim.waiting_duration).map_or("-".into(), seconds)
 }
 
@@ -154,8 +184,12 @@ pub(crate) fn holder(claim: &ClaimInfo) -> String {
     plain(&words.join(" "))
 }
 
-/// That a claim holds its resource: who, and since when.
+/// That a claim holds its resource, or comes first for it: who, and since when.
 pub(crate) fn held_by(claim: &ClaimInfo) -> String {
+    if claim.status == "waiting" {
+        let waited = claim.waiting_duration.map_or(String::new(), |waited| format!(" ({})", seconds(waited)));
+        return format!("reserved by {}, who waits for {}{waited}", holder(claim), plain(&resources(claim)));
+    }
     let since = claim.status_history.iter().find(|entry| entry["status"] == "active");
     let since = since.and_then(|entry| entry["timestamp"].as_str());
     let since = since.map_or(String::new(), |since| format!(" since {}", plain(since)));
@@ -177,9 +211,15 @@ pub(crate) fn claim(claim: &ClaimInfo) -> String {
         }
     };
     field("claim", Some(claim.id().into()));
-    field("resource", Some(claim.resource.to_string()));
-    field("status", Some(claim.status.clone()));
+    field("resource", Some(resources(claim)));
+    field("status", Some(status(claim).to_string()));
     field("token", claim.token.map(|token| token.to_string()));
+    for item in claim.items.iter().filter(|_| claim.items.len() > 1) {
+        let token = item.token.map_or(String::new(), |token| format!("  token {token}"));
+        let place = item.position.map_or(String::new(), |place| format!("  place {place}"));
+        field("item", Some(format!("{}  {}{token}{place}", item.resource, how(item))));
+    }
+    field("session", claim.session.clone());
     field("place", claim.position.map(|position| position.to_string()));
     field("ttl", claim.length().map(seconds));
     field("left", claim.initial_ttl.and(claim.ttl).map(seconds));

@@ -1,4 +1,4 @@
-//! `leasehold renew`: starts a claim's ttl anew.
+//! `leasehold renew`: restarts a claim's ttl.
 //!
 //! In:    an id or URL. Out: the claim.
 
@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use super::connect::{ConnectArgs, block_on};
 use super::output;
 use super::seconds::Seconds;
+use super::target::looks_like_a_claim;
 
 #[derive(clap::Args)]
 pub(crate) struct RenewArgs {
@@ -26,6 +27,10 @@ pub(crate) struct RenewArgs {
 
 pub(crate) fn run(args: &RenewArgs) -> anyhow::Result<()> {
     block_on(async {
+        if !looks_like_a_claim(&args.claim) {
+            let what = output::plain(&args.claim);
+            bail!("'{what}' is not the id or URL of a claim: `leasehold show RESOURCE` lists the ids")
+        }
         let api = args.connect.api()?;
         let ttl = match args.ttl {
             Some(ttl) => ttl.0,
@@ -34,10 +39,13 @@ pub(crate) fn run(args: &RenewArgs) -> anyhow::Result<()> {
                 let Some(ttl) = claim.length() else {
                     bail!("the claim is {}: only an active one has a ttl", claim.status)
                 };
-                Duration::try_from_secs_f64(ttl).context("its ttl can't be read")?
+                Duration::try_from_secs_f64(ttl).context("the claim's ttl can't be read")?
             }
         };
-        let claim = api.renew(&args.claim, ttl).await.context("it can't be renewed")?;
+        let claim = api
+            .renew(&args.claim, ttl)
+            .await
+            .with_context(|| format!("claim {} can't be renewed", output::plain(&args.claim)))?;
         if args.json {
             return output::print_json(&claim);
         }

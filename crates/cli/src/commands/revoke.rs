@@ -11,9 +11,9 @@ use super::{output, target};
 
 /// Take a claim away from its holder
 ///
-/// At once, unless told otherwise: the next claim is granted in the same moment, while the holder may not have heard of it yet, so
-/// that two may work at the same time for a while. With --when-gone the holder is told, and the next claim is granted when the
-/// holder has let go, or its ttl is over: two never work at the same time.
+/// The claim ends at once and the next one is granted in the same moment. The holder may not have heard of it yet, so two programs
+/// may work at the same time for a while. With --when-gone the holder is told first, and the next claim is granted when the holder
+/// has let go or its ttl is over: two programs never work at the same time.
 #[derive(clap::Args)]
 pub(crate) struct RevokeArgs {
     /// Id or URL of the claim, or the resource that it holds

@@ -22,7 +22,9 @@ impl FromStr for Seconds {
         };
         let seconds = number.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
         let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * unit).ok());
-        duration.map(Self).ok_or_else(|| "must be a number of seconds, like 30, 0.5 or 10m".into())
+        duration
+            .map(Self)
+            .ok_or_else(|| "must be a number of seconds, like 30 or 0.5, or a time like 10m or 2h".into())
     }
 }
 

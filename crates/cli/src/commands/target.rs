@@ -4,7 +4,8 @@
 //! Never: takes a resource for a claim: what looks like an id is looked up as one first.
 
 use anyhow::bail;
-use leasehold_client::wire::{ClaimInfo, id_of};
+use leasehold_client::ClaimInfo;
+use leasehold_client::internals::wire::id_of;
 use leasehold_client::{Api, Error};
 
 use super::output;
@@ -14,8 +15,13 @@ pub(crate) async fn claim(api: &Api, what: &str) -> anyhow::Result<ClaimInfo> {
     if let Some(claim) = by_id(api, what).await? {
         return Ok(claim);
     }
-    let holders = api.list(&[("resource", what), ("status", "active")], 1).await?;
+    let holders = api.list(&[("resource", what), ("status", "active")], 2).await?;
+    let is_shared = holders.len() > 1;
     match holders.into_iter().next() {
+        Some(_) if is_shared => bail!(
+            "several claims hold '{}': name one of them by its id (`leasehold show` lists them)",
+            output::plain(what)
+        ),
         Some(holder) => Ok(holder),
         None if looks_like_a_claim(what) => {
             bail!("there is no such claim, and nobody holds a resource of that name")

@@ -68,6 +68,43 @@ fn every_change_of_hands_is_a_line_that_says_who_from_where_what_and_why() {
 }
 
 #[test]
+fn a_claim_with_several_items_has_a_line_for_each_that_names_its_mode() {
+    let dir = TempDir::new();
+    let file = dir.path().join("audit.jsonl");
+    let guarded = Guarded::start_with(&["ci", "root"], "", &["--audit", file.to_str().unwrap()]);
+    let set = r#"{"resources": ["tape", {"resource": "index", "mode": "shared"}, {"resource": "drives", "take": 2, "of": 3}], "ttl": 600}"#;
+    let claim = guarded.ask("ci", "POST", "/v1/claims/", set).location_path();
+    let headers = [("Leasehold-Reason", "host is gone")];
+    assert_eq!(guarded.ask_with("root", "PATCH", &claim, &headers, r#"{"status": "revoked"}"#).status, 204);
+    let items = guarded.ask("ci", "GET", &claim, "").json()["items"].clone();
+    about(&file, "drives", "revoked");
+    let lines = lines(&file);
+    let told =
+        |line: &Value| format!("{} {} {}", line["what"], line["resource"], line["mode"]).replace('"', "");
+    assert_eq!(
+        lines.iter().map(told).collect::<Vec<_>>(),
+        [
+            "granted tape exclusive",
+            "granted index shared",
+            "granted drives slots",
+            "revoked tape exclusive",
+            "revoked index shared",
+            "revoked drives slots",
+        ]
+    );
+    for (line, item) in lines.iter().zip(items.as_array().unwrap().iter().cycle()) {
+        assert!(claim.contains(line["claim"].as_str().unwrap()), "all of them are about one claim: {line}");
+        assert_eq!((&line["token"], &line["who"]), (&item["token"], &"ci".into()), "{line}");
+        for word in ["take", "of", "slots"] {
+            assert_eq!(line.get(word).unwrap_or(&Value::Null), &item[word], "{word}: {line}");
+        }
+    }
+    // Who asked, and why, stands in each line.
+    assert!(lines[..3].iter().all(|line| line["by"] == "ci" && line["why"].is_null()), "{lines:?}");
+    assert!(lines[3..].iter().all(|line| line["by"] == "root" && line["why"] == "host is gone"), "{lines:?}");
+}
+
+#[test]
 fn refusals_and_changes_of_access_are_lines_too() {
     let dir = TempDir::new();
     let file = dir.path().join("audit.jsonl");
@@ -141,6 +178,24 @@ fn a_restart_repeats_no_line_and_misses_none() {
     granted.sort();
     granted.dedup();
     assert_eq!((all, granted.len()), (21, 21));
+}
+
+#[test]
+fn a_log_that_begins_anew_goes_on_in_the_same_file() {
+    let dir = TempDir::new();
+    let file = dir.path().join("audit.jsonl");
+    let flags = ["--audit", file.to_str().unwrap()];
+    let old = Server::start_with(&flags);
+    for i in 0..20 {
+        old.claim(&format!("r{i}"), 600.0);
+    }
+    about(&file, "r19", "granted");
+    drop(old);
+    // Its first entries have numbers that are in the file already.
+    let server = Server::start_with(&flags);
+    server.claim("anew", 600.0);
+    about(&file, "anew", "granted");
+    assert!(server.logged().contains("indexes in the audit repeat"), "{}", server.logged());
 }
 
 #[test]

@@ -46,6 +46,25 @@ fn a_key_is_shown_once_kept_as_a_hash_and_withdrawn_while_the_service_runs() {
     assert!(!leasehold(&["access", "key", "withdraw", id, "--keys", path]).status.success());
 }
 
+/// Each change made the file one that only the caller could read, and a service under another user kept its old keys for ever.
+#[test]
+fn a_changed_file_of_keys_keeps_its_owner_and_its_mode() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let dir = TempDir::new();
+    let file = dir.path().join("keys.toml");
+    make_key(dir.path(), "ci", "");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can give a file away; everybody else still sees the mode.
+    chown(&file, Some(4711), Some(4712)).ok();
+    let before = std::fs::metadata(&file).unwrap();
+    make_key(dir.path(), "anna", "");
+    let after = std::fs::metadata(&file).unwrap();
+    assert_ne!(after.len(), before.len());
+    let of = |file: &std::fs::Metadata| (file.uid(), file.gid(), file.mode() & 0o777);
+    assert_eq!(of(&after), of(&before));
+    assert_eq!(after.mode() & 0o777, 0o640);
+}
+
 #[test]
 fn an_expired_key_is_no_key() {
     let dir = TempDir::new();
@@ -204,10 +223,7 @@ fn the_check_explains_a_decision() {
     let (code, text) = check(&["ci", "claim", "ci/a"]);
     assert!(code == Some(0) && text.starts_with("allowed") && text.contains("rule 2"), "{text}");
     let (code, text) = check(&["ci", "claim", "cicd"]);
-    assert!(
-        code == Some(1) && text.starts_with("denied") && text.contains("no rule is about that"),
-        "{text}"
-    );
+    assert!(code == Some(1) && text.starts_with("denied") && text.contains("no rule covers that"), "{text}");
     let (code, text) = check(&["anna", "revoke", "ci/a", "--groups", "ops"]);
     assert!(code == Some(0) && text.contains("rule 3"), "{text}");
     assert_eq!(check(&["anonymous", "read", "public/x"]).0, Some(0));
@@ -220,7 +236,7 @@ fn mistakes_in_the_access_part_stop_the_start_with_their_name() {
     let config = dir.path().join("leasehold.toml");
     for (text, word) in [
         ("[access]\n[[access.rule]]\nusers = [\"a\"]\nresources = [\"x\"]\nverbs = [\"grab\"]\n", "'grab'"),
-        ("[access]\n[access.proxy]\nfrom = []\n", "trusts nobody"),
+        ("[access]\n[access.proxy]\nfrom = []\n", "no proxy is trusted"),
         ("[access]\n[[access.oidc]]\nissuer = \"http://id.example.org\"\naudiences = [\"x\"]\n", "https://"),
         ("[access]\n[[access.oidc]]\nissuer = \"https://id.example.org\"\naudiences = []\n", "audiences"),
         ("[access]\nkeyz = \"x\"\n", "keyz"),

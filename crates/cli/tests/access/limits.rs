@@ -86,14 +86,24 @@ fn json_that_is_deep_or_compressed_is_refused() {
 }
 
 #[test]
+fn ten_thousand_connections_are_attempted_and_the_service_goes_on() {
+    a_flood_is_survived(10_000);
+}
+
+#[test]
+#[ignore = "takes minutes, since the kernel makes many of them wait for a second: make test-long"]
 fn a_hundred_thousand_connections_are_attempted_and_the_service_goes_on() {
+    a_flood_is_survived(100_000);
+}
+
+fn a_flood_is_survived(attempts: usize) {
     let server = Server::start_with(&["--connections-max", "50"]);
     let mut first = server.client();
     assert_eq!(first.request("GET", "/livez", &[], b"").status, 200);
     let idle: Vec<TcpStream> = (0..49).map(|_| TcpStream::connect(server.addr).unwrap()).collect();
     let flood = |half: u8| {
         let addr = server.addr;
-        move || (0..50_000).filter(|i| attempt(addr, 2 + half * 8 + (i % 8) as u8)).count()
+        move || (0..attempts / 2).filter(|i| attempt(addr, 2 + half * 8 + (i % 8) as u8)).count()
     };
     let floods = [std::thread::spawn(flood(0)), std::thread::spawn(flood(1))];
     // Who is in is served all the while.
@@ -102,7 +112,7 @@ fn a_hundred_thousand_connections_are_attempted_and_the_service_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let connected: usize = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
-    assert!(connected > 90_000, "only {connected} could even be attempted");
+    assert!(connected > attempts / 10 * 9, "only {connected} could even be attempted");
     drop(idle);
     eventually("there is room again", || {
         Client::try_connect(server.addr)

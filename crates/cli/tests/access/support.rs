@@ -81,6 +81,8 @@ impl Guarded {
 fn write_config(dir: &Path, rest: &str) -> PathBuf {
     let path = dir.join("leasehold.toml");
     let keys = dir.join("keys.toml");
+    // A node whose file of keys does not exist does not start; an empty one has no keys.
+    std::fs::OpenOptions::new().create(true).append(true).open(&keys).unwrap();
     std::fs::write(&path, format!("[access]\nkeys = {keys:?}\n{rest}\n")).unwrap();
     path
 }

@@ -1,5 +1,7 @@
 //! TLS: HTTP/1.1 and HTTP/2, client certificates, renewal while the service runs. Certificates from a test authority.
 
+use std::io::Read;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -259,4 +261,29 @@ fn every_address_speaks_tls_and_nothing_else() {
         plain.send("GET", "/livez", &[], b"");
         assert!(plain.read_reply("GET").is_err(), "{addr} answers without TLS");
     }
+}
+
+/// A client that spoke TLS got plain text there, and told its user to use http://.
+#[test]
+fn a_connection_beyond_all_places_gets_no_plain_text_where_tls_is_spoken() {
+    let authority = Authority::new();
+    authority.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
+    let tls = ["--tls-certificate", &authority.path("node.pem"), "--tls-key", &authority.path("node.key")];
+    let server = Server::start_with(&[&tls[..], &["--connections-max", "4"]].concat());
+    let _taken: Vec<TcpStream> = (0..36).map(|_| TcpStream::connect(server.addr).unwrap()).collect();
+    let mut refused = TcpStream::connect(server.addr).unwrap();
+    let mut said = Vec::new();
+    refused.read_to_end(&mut said).unwrap();
+    assert_eq!(String::from_utf8_lossy(&said), "");
+    let url = format!("https://{}", server.addr);
+    let told = crate::support::leasehold(&[
+        "cluster",
+        "status",
+        "--addr",
+        &url,
+        "--cacert",
+        &authority.path("ca.pem"),
+    ]);
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(!told.contains("http://") && told.contains("too many connections"), "{told}");
 }

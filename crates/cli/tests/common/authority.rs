@@ -9,6 +9,10 @@ use std::path::PathBuf;
 
 use crate::common::{Server, TempDir, run};
 
+/// `faketime` with the given arguments. It leaves a semaphore behind, named by its process: an older process may have had the same
+/// number.
+const FAKETIME: &str = "rm -f /dev/shm/sem.faketime_sem_$$ /dev/shm/faketime_shm_$$ && exec faketime \"$@\"";
+
 /// An authority with a folder of its own.
 pub struct Authority {
     pub dir: TempDir,
@@ -55,8 +59,11 @@ impl Authority {
         run("openssl", &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &key]);
         run("openssl", &["req", "-new", "-key", &key, "-subj", subject, "-out", &request]);
         run(
-            "faketime",
+            "sh",
             &[
+                "-c",
+                FAKETIME,
+                "faketime",
                 "-f",
                 when,
                 "openssl",
@@ -89,12 +96,21 @@ impl Authority {
             self.path("keys.toml"),
         );
         std::fs::write(&path, text).unwrap();
+        // A node whose file of keys does not exist does not start; an empty one has no keys.
+        std::fs::OpenOptions::new().create(true).append(true).open(self.path("keys.toml")).unwrap();
         path
     }
 
     pub fn start(&self, access: &str) -> Server {
+        self.start_with(access, &[])
+    }
+
+    /// The same, with flags.
+    pub fn start_with(&self, access: &str, flags: &[&str]) -> Server {
         self.issue("node", "/CN=node", "DNS:localhost,IP:127.0.0.1");
-        Server::start_in(&self.dir.path().join("data"), &["--config", self.config(access).to_str().unwrap()])
+        let config = self.config(access);
+        let flags = [&["--config", config.to_str().unwrap()], flags].concat();
+        Server::start_in(&self.dir.path().join("data"), &flags)
     }
 
     /// curl, which trusts this authority: the body, then a line with the version and the status.

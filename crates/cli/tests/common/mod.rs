@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -32,14 +32,20 @@ pub fn run(program: &str, args: &[&str]) -> String {
     text
 }
 
+/// A path that nobody else uses. Tests in namespaces of their own may have the same process id: the time tells them apart.
+fn unused_path(prefix: &str) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("{prefix}-{}-{number}-{nanos:x}", std::process::id()))
+}
+
 /// A folder of its own for one test, removed with it.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("leasehold-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let path = unused_path("leasehold-test");
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -59,7 +65,7 @@ impl Drop for TempDir {
 pub struct Server {
     child: Child,
     pub addr: SocketAddr,
-    /// Its other addresses: one for each `--listen` among its flags.
+    /// Its other addresses: one for each `--listen` among its flags, then one for each `--redis-listen`.
     pub other_addrs: Vec<SocketAddr>,
     pub data: PathBuf,
     args: Vec<String>,
@@ -102,10 +108,7 @@ impl Server {
     }
 
     fn try_start(mut command: Command, data: &Path, args: &[&str]) -> Result<Self, String> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let log_name =
-            format!("leasehold-log-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let log = std::env::temp_dir().join(log_name);
+        let log = unused_path("leasehold-log");
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
@@ -126,7 +129,8 @@ impl Server {
             return Err(output);
         };
         let addr = addr.parse().unwrap();
-        let others = lines.take(args.iter().filter(|arg| **arg == "--listen").count());
+        let listens = args.iter().filter(|arg| matches!(**arg, "--listen" | "--redis-listen"));
+        let others = lines.take(listens.count());
         let other_addrs = others.map(|line| line.split_once("://").unwrap().1.parse().unwrap()).collect();
         let args = args.iter().map(ToString::to_string).collect();
         Ok(Self { child, addr, other_addrs, data: data.into(), args, log, _dir: None })

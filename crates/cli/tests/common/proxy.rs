@@ -31,6 +31,10 @@ pub enum Fault {
     Hold,
     /// It is passed on without its query, as if to a server that knows no `?wait=`.
     NoQuery,
+    /// It is passed on unless it has words that release 0.1.0 does not know; those are refused as 0.1.0 does it.
+    Old,
+    /// The same for a node whose cluster has a member of release 0.1.0.
+    OldMember,
 }
 
 /// What is asked: `register`, `activate`, `renew`, `release`, `withdraw`, `abort`, `renewals`, `other`.
@@ -120,6 +124,10 @@ impl Inner {
                     headers: vec![("retry-after".into(), seconds.to_string())],
                     body: b"{\"detail\": \"injected\"}".to_vec(),
                 }),
+                Fault::Old | Fault::OldMember => match refused(&asked, fault == Fault::OldMember) {
+                    Some(refusal) => Some(refusal),
+                    None => self.ask(&asked, &asked.path),
+                },
                 Fault::Cut => None,
                 Fault::Lose => {
                     self.ask(&asked, &asked.path);
@@ -152,6 +160,26 @@ impl Inner {
             .collect();
         client.try_request(&asked.method, path, &headers, &asked.body).ok()
     }
+}
+
+/// What release 0.1.0, or a cluster with a member of it, answers to a claim with newer words.
+fn refused(asked: &Asked, is_member: bool) -> Option<Reply> {
+    let body: serde_json::Value = serde_json::from_slice(&asked.body).ok()?;
+    let newer = ["mode", "take", "of", "resources", "session"];
+    let newer: Vec<&str> = newer.into_iter().filter(|word| body.get(word).is_some()).collect();
+    if newer.is_empty() || kind(asked) != "register" {
+        return None;
+    }
+    let body = match is_member {
+        true => serde_json::json!({ "type": "urn:leasehold:problem:member-too-old", "status": 503,
+            "detail": "node 2 runs version 0.1.0, which is too old for this: upgrade that node" }),
+        false => newer
+            .into_iter()
+            .map(|word| (word, "unknown parameter; a claim takes resource, ttl and user_data"))
+            .collect(),
+    };
+    let status = if is_member { 503 } else { 400 };
+    Some(Reply { status, headers: Vec::new(), body: body.to_string().into_bytes() })
 }
 
 /// Until the client gives up.

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,10 @@ impl Browser {
 
     /// Asks the browser for something.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.next_id += 1;
         let id = self.next_id;
         self.send(id, method, &params);
@@ -84,8 +89,10 @@ impl Browser {
             let message =
                 self.receive().unwrap_or_else(|| panic!("no answer to {method}: is chromium installed?"));
             if message["id"] == id {
-                assert!(message["error"].is_null(), "{method}: {message}");
-                return message["result"].clone();
+                return match &message["error"] {
+                    Value::Null => Ok(message["result"].clone()),
+                    error => Err(error.clone()),
+                };
             }
         }
     }
@@ -129,8 +136,7 @@ impl Browser {
 
     /// What an expression is in the page.
     pub fn eval(&mut self, expression: &str) -> Value {
-        let asked = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", asked);
+        let answer = self.call("Runtime.evaluate", evaluation(expression));
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
@@ -138,7 +144,10 @@ impl Browser {
     /// Asks until an expression is true.
     pub fn eventually(&mut self, what: &str, expression: &str) {
         let start = Instant::now();
-        while self.eval(expression) != true {
+        // While a page is being left there is nothing to ask, and nobody who answers.
+        let asked = format!("(() => {{ try {{ return ({expression}); }} catch {{ return false; }} }})()");
+        let is_true = |answer: Value| answer["result"]["value"] == true;
+        while !self.try_call("Runtime.evaluate", evaluation(&asked)).is_ok_and(is_true) {
             if start.elapsed() > PATIENCE {
                 self.screenshot("failed");
                 let text = self.eval("document.body.innerText");
@@ -174,6 +183,15 @@ impl Browser {
         }
     }
 
+    /// Puts the pointer over the middle of an element.
+    pub fn hover(&mut self, selector: &str) {
+        let place = self.eval(&format!(
+            "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center'}}); \
+             const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"
+        ));
+        self.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": place[0], "y": place[1] }));
+    }
+
     /// Types into whatever has the focus, letter by letter.
     pub fn write(&mut self, text: &str) {
         for letter in text.chars() {
@@ -187,6 +205,7 @@ impl Browser {
             "Enter" => 13,
             "Escape" => 27,
             "Tab" => 9,
+            "ArrowLeft" => 37,
             _ => 0,
         };
         let text = match key {
@@ -198,6 +217,17 @@ impl Browser {
             let event = json!({ "type": kind, "key": key, "text": text, "windowsVirtualKeyCode": code });
             self.call("Input.dispatchKeyEvent", event);
         }
+    }
+
+    /// What is shown, in light, in dark, and on a phone.
+    pub fn look(&mut self, name: &str) {
+        self.screenshot(name);
+        self.dark(true);
+        self.screenshot(&format!("{name}-dark"));
+        self.size(360, 740);
+        self.screenshot(&format!("{name}-phone"));
+        self.size(1280, 900);
+        self.dark(false);
     }
 
     /// Kept below the target folder, for people.
@@ -227,6 +257,16 @@ impl Browser {
         self.events.iter().filter(bad).map(|event| event["params"].to_string()).collect()
     }
 
+    /// What `axe-core` finds wrong for people who don't see, don't hear or don't use a mouse.
+    pub fn barriers(&mut self) -> Vec<String> {
+        self.eval(axe());
+        let found = self.eval(
+            "axe.run().then((found) => found.violations.flatMap(({ id, nodes }) => \
+             nodes.map(({ html, failureSummary }) => `${id}: ${html}: ${failureSummary}`)))",
+        );
+        found.as_array().unwrap().iter().map(ToString::to_string).collect()
+    }
+
     /// Controls without a name that a screen reader could say.
     pub fn nameless(&mut self) -> Vec<String> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
@@ -239,6 +279,20 @@ impl Browser {
         });
         nodes.map(ToString::to_string).collect()
     }
+}
+
+/// The text of `axe-core`, which scripts/install-test-tools puts beside the build.
+fn axe() -> &'static str {
+    static AXE: OnceLock<String> = OnceLock::new();
+    AXE.get_or_init(|| {
+        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let installed = Command::new(root.join("scripts/install-test-tools")).arg("node").status();
+        assert!(installed.is_ok_and(|status| status.success()), "scripts/install-test-tools node failed");
+        let text =
+            fs::read_to_string(root.join("target/node-tools/node_modules/axe-core/axe.min.js")).unwrap();
+        // The last value would be sent back.
+        format!("{text}; true")
+    })
 }
 
 impl Drop for Browser {
@@ -258,4 +312,8 @@ impl Drop for Browser {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+fn evaluation(expression: &str) -> Value {
+    json!({ "expression": expression, "awaitPromise": true, "returnByValue": true })
 }

@@ -11,6 +11,7 @@ mod forwarding;
 mod idle;
 mod leaders;
 mod links;
+mod reads;
 mod staleness;
 mod support;
 mod tokens;

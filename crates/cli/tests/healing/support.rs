@@ -2,18 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use leasehold_lab::cluster::{Cluster, PATIENCE};
 use leasehold_lab::http::{NoReply, Reply, request};
+use leasehold_lab::turns::Turn;
 
-/// One cluster at a time: three nodes and their clients are enough for a small machine.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+/// A turn for this test's cluster: few run at a time.
+pub(crate) fn alone() -> Turn {
+    leasehold_lab::turns::take()
 }
 
 pub(crate) fn binary() -> &'static Path {

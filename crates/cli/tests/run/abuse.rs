@@ -95,7 +95,7 @@ fn a_killed_run_and_a_stopped_one_cost_their_ttl_and_nothing_else() {
         let mut first = leasehold(&url(&server), &args).env("F", &log).env("D", dir.path()).spawn().unwrap();
         let command = number_in(&dir.path().join("child"));
         if signal == "STOP" {
-            // A run that is stopped can't stop its command; docs/client.md says so. A suspended machine stops both.
+            // A run that is stopped can't stop its command; docs/command-line.md says so. A suspended machine stops both.
             kill("STOP", command);
         }
         kill(signal, first.id());

@@ -82,11 +82,12 @@ fn a_cluster_without_a_quorum_is_not_held_by_another() {
 #[test]
 fn a_deadlock_is_a_conflict() {
     let server = Server::start();
-    let proxy = Proxy::before(server.addr);
-    proxy.rule(|kind| if kind == "register" { Fault::Answer(409) } else { Fault::None });
-    let output = leasehold(&proxy.url(), &["run", "r", "--", "true"]).output().unwrap();
+    let held = server.post("/v1/claims/", r#"{"resource": "r", "ttl": 500, "session": "outer"}"#);
+    assert_eq!(held.status, 201, "{held:?}");
+    let mut run = leasehold(&url(&server), &["run", "r", "--", "true"]);
+    let output = run.env("LEASEHOLD_SESSION", "outer").output().unwrap();
     assert_eq!(output.status.code(), Some(75), "{}", said(&output));
-    assert!(said(&output).contains("injected"), "the server's words: {}", said(&output));
+    assert!(said(&output).contains("r is held by claim"), "the server's words: {}", said(&output));
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn lists_page_by_themselves_filter_by_prefix_show_the_time_left_and_say_where_th
     assert!(few.contains("LEFT") && few.contains("8m"), "of 500 seconds: {few}");
     let (_, some, said) = say(&server, &["list", "--limit", "10"]);
     assert_eq!(some.lines().count(), 1 + 10);
-    assert!(said.contains("stopped after 10"), "{said}");
+    assert!(said.contains("only the first 10 claims of each status"), "{said}");
     assert_eq!(say(&server, &["list", "--prefix", "few/", "--limit", "3"]).1.lines().count(), 1 + 3);
     assert_eq!(say(&server, &["list", "--limit", "1303"]).2, "", "that is all");
 }
@@ -181,4 +181,71 @@ fn reads_are_never_unknown_and_can_be_stale() {
         let stale = say(first, &[args, &["--stale"]].concat());
         assert!(stale.0 == Some(0) && stale.1.contains("active"), "{stale:?}");
     }
+}
+
+/// The server makes the claim, and its answer never comes.
+#[test]
+fn a_claim_that_was_made_unheard_is_taken_back() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let mut is_first = true;
+    proxy.rule(move |asked| {
+        if asked == "register" && std::mem::replace(&mut is_first, false) { Fault::Mute } else { Fault::None }
+    });
+    let output = leasehold(&proxy.url(), &["claim", "r", "-w", "1", "--ttl", "600"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(proxy.count("register"), 2, "the same POST finds the claim: {said}");
+    let statuses: Vec<_> = server.list("resource=r").iter().map(|claim| claim["status"].clone()).collect();
+    assert_eq!(statuses, ["released"], "one claim was made, and it is not left to its ttl: {said}");
+}
+
+/// The same, and nothing comes at all: then nobody knows.
+#[test]
+fn a_claim_that_may_have_been_made_is_called_unknown() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    proxy.rule(|asked| if asked == "register" { Fault::Mute } else { Fault::None });
+    let output = leasehold(&proxy.url(), &["claim", "r", "-w", "1", "--ttl", "600"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("unknown") && said.contains("ends with its ttl"), "{said}");
+}
+
+#[test]
+fn a_slip_of_the_user_is_answered_with_what_to_do() {
+    let server = Server::start();
+    let nobody = "http://127.0.0.1:1";
+    let here = url(&server);
+    let rows: [(&str, &[&str], Option<i32>, &str); 6] = [
+        (nobody, &["show", "db"], Some(1), "`leasehold serve` starts one"),
+        (nobody, &["cluster", "status"], Some(1), "LEASEHOLD_ADDR or --addr names it"),
+        (&here, &["renew", "db"], Some(1), "'db' is not the id or URL of a claim"),
+        (&here, &["run", "--", "echo", "no-such-command"], Some(127), "'echo' was taken for the resource"),
+        (&here, &["run", "db"], Some(125), "leasehold run [OPTIONS] <RESOURCE> -- <COMMAND>..."),
+        (&here, &["serve", "--listen", "4080"], Some(2), "like 127.0.0.1:4080"),
+    ];
+    for (url, args, code, hint) in rows {
+        let output = leasehold(url, args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == code && said.contains(hint), "{args:?}: {:?} {said}", output.status);
+    }
+    let output = leasehold(&here, &["run", "db", "--", "no-such-command"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("was taken for"), "{said}");
+}
+
+#[test]
+fn a_claim_whose_holder_is_asked_to_let_go_is_shown_as_revoking() {
+    let server = Server::start();
+    let (_, id, _) = say(&server, &["claim", "r", "--ttl", "500", "--quiet"]);
+    assert_eq!(say(&server, &["revoke", "r", "--when-gone", "--reason", "maintenance"]).0, Some(0));
+    let looks: [&[&str]; 3] = [&["show", "r"], &["show", id.trim()], &["list"]];
+    for args in looks {
+        let (_, shown, _) = say(&server, args);
+        assert!(shown.contains("revoking"), "{args:?}: {shown}");
+    }
+    assert_eq!(say(&server, &["release", id.trim()]).0, Some(0));
+    let (_, shown, _) = say(&server, &["show", id.trim()]);
+    assert!(shown.contains("released") && !shown.contains("revoking"), "{shown}");
 }

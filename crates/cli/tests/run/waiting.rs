@@ -37,7 +37,7 @@ fn off_a_terminal_one_line_says_that_it_waits_and_one_that_it_is_its_turn() {
     assert!(first.contains("waiting for 'r'") && first.contains("held by somewhere pid 7"), "{first}");
     server.patch(&holder, r#"{"status": "released"}"#);
     let second = lines.recv_timeout(PATIENCE).unwrap();
-    assert!(second.contains("'r' is ours"), "{second}");
+    assert!(second.contains("'r' was acquired"), "{second}");
     assert_eq!(code_of(&mut child), Some(0));
     assert_eq!(lines.iter().collect::<Vec<_>>(), [""; 0], "and nothing more");
 }

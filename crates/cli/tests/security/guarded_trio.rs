@@ -36,12 +36,18 @@ impl GuardedTrio {
         let mut nodes: Vec<Server> = ["1", "2", "3"].map(start).into();
         let key = format!("Bearer {}", keys["root"]);
         let mut leader = None;
-        eventually("three nodes that vote, and a leader", || {
+        eventually("three nodes that vote, serve and agree on a leader", || {
             let headers = [("Authorization", key.as_str())];
-            let cluster = nodes[0].client().request("GET", "/v1/cluster", &headers, b"").json();
-            let all = cluster["nodes"].as_array().cloned().unwrap_or_default();
-            leader = cluster["leader"].as_u64();
-            all.len() == 3 && all.iter().all(|node| node["voter"] == true) && leader.is_some()
+            let seen = |node: &Server| {
+                let cluster = node.client().request("GET", "/v1/cluster", &headers, b"").json();
+                let all = cluster["nodes"].as_array().cloned().unwrap_or_default();
+                let votes = all.len() == 3 && all.iter().all(|node| node["voter"] == true);
+                let serves = node.client().request("GET", "/readyz", &[], b"").status == 200;
+                cluster["leader"].as_u64().filter(|_| votes && serves)
+            };
+            let leaders: Vec<Option<u64>> = nodes.iter().map(seen).collect();
+            leader = leaders[0].filter(|_| leaders.iter().all(|leader| *leader == leaders[0]));
+            leader.is_some()
         });
         nodes.swap(0, leader.unwrap() as usize - 1);
         Self { nodes, keys, _ports: ports, _dir: dir }

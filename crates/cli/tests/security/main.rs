@@ -25,5 +25,6 @@ mod peer_port;
 mod places;
 mod rights;
 mod secrets;
+mod sets;
 mod wire;
 mod withdrawal;

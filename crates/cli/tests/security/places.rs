@@ -62,6 +62,28 @@ fn health_pages_are_answered_when_every_connection_is_taken() {
     assert_eq!(inside.request("GET", "/v1/claims/", &[], b"").text(), "[]\n");
 }
 
+/// It had no body, and our clients took it for the answer of a proxy, which says nothing about what happened.
+#[test]
+fn a_connection_beyond_all_places_is_refused_in_the_words_of_every_other_refusal() {
+    let server = Server::start_with(&["--connections-max", "4"]);
+    let mut taken: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut taken {
+        assert_eq!(client.request("GET", "/version", &[], b"").status, 200);
+    }
+    let _health: Vec<Client> = (0..32).map(|_| server.client()).collect();
+    // Its bytes may be lost with a request that comes too late.
+    let mut refused = None;
+    eventually("a refusal arrives", || {
+        refused = server.client().read_reply("GET").ok();
+        refused.is_some()
+    });
+    let refused = refused.unwrap();
+    assert_eq!((refused.status, refused.problem().as_str()), (503, "too-many-connections"));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!((refused.header("retry-after"), refused.header("connection")), (Some("1"), Some("close")));
+    assert_eq!(refused.json()["detail"], "too many connections are open already: retry later");
+}
+
 #[test]
 fn a_trusted_proxy_has_no_share_and_its_clients_have_one_each() {
     let flags = ["--connections-max", "40", "--long-polls-max", "8", "--trusted-proxies", "127.0.0.9"];

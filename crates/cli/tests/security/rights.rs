@@ -59,6 +59,14 @@ fn tells_nothing(reply: &Reply) {
     }
 }
 
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_loop_of_forced_unlocks_ends_none_of_a_victims_locks() {
     let trio = GuardedTrio::start(&["victim", "rival", "weak", "root"], RULES);
@@ -83,6 +91,8 @@ fn a_loop_of_forced_unlocks_ends_none_of_a_victims_locks() {
                 }
             });
         }
+        // Also when an assertion fails: otherwise the test would wait for its threads for ever.
+        let _stop = StopOnDrop(&done);
         for round in 0..60 {
             let node = round % 3;
             let body = typed(&["t"], "secret-host", false);
@@ -91,7 +101,6 @@ fn a_loop_of_forced_unlocks_ends_none_of_a_victims_locks() {
             let unlocked = trio.ask(node, "victim", "POST", "/v1/dss/media/unlock", &body);
             assert_eq!(unlocked.status, 200, "somebody else ended the lock: {unlocked:?}");
         }
-        done.store(true, Ordering::Relaxed);
     });
     // Who has the right still can.
     assert_eq!(trio.ask(0, "victim", "POST", "/v1/dss/media/lock", &typed(&["t"], "h", false)).status, 200);

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::entry::{Entry, Phase, TimerId};
 use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::{Error, Lost};
 use crate::http::Call;
+use crate::item;
 use crate::machine::{Action, Event, Notice, Request, Row, State, Timer};
-use crate::settings::{Wait, margin, renew_period};
+use crate::request::Wait;
+use crate::settings::{margin, renew_period};
 
 /// Long-polls at a time, each a connection of its own; claims beyond ask now and then.
 const LONG_POLLS_MAX: usize = 64;
@@ -48,8 +50,7 @@ impl Driver {
         match to {
             State::Releasing if from.is_holding() && !entry.is_lost => entry.set_phase(Phase::Releasing),
             State::Withdrawing => {
-                let waited = BootInstant::now().since(entry.started);
-                let timeout = Error::Timeout { resource: entry.shared.resource.clone(), waited };
+                let timeout = entry.timed_out();
                 entry.verdict.get_or_insert(timeout);
             }
             State::Aborting => {
@@ -149,26 +150,33 @@ impl Driver {
             return;
         }
         let is_ending = matches!(request, Request::Release | Request::Withdraw | Request::Abort);
-        if is_ending && row.from.retries() != Some(request) {
+        entry.end_was_sent = is_ending && row.from.retries() == Some(request);
+        if is_ending && !entry.end_was_sent {
             let most = self.options.end_timeout;
             let within = if request == Request::Abort { most.min(ABORT_WITHIN) } else { most };
             let others = u32::try_from(self.claims.len() - 1).unwrap_or(u32::MAX);
             let within = within + END_TAKES.saturating_mul(others);
             self.start_timer(key, TimerId::Machine(Timer::Timeout), BootInstant::now() + within);
         }
-        let Some(entry) = self.claims.get_mut(&key) else { return };
         let within = self.options.retries.of(request).attempt;
         match request {
-            Request::Register => {
-                let call = register_call(entry);
-                self.spawn(key, call, within, false);
-            }
+            Request::Register => self.register(key),
             Request::Activate => self.activate(key, within),
             Request::Renew => {}
             Request::Release => self.patch_status(key, "released", within),
             Request::Withdraw => self.patch_status(key, "withdrawn", within),
             Request::Abort => self.patch_status(key, "aborted", within),
         }
+    }
+
+    pub(super) fn register(&mut self, key: u64) {
+        let has_sessions = self.no_sessions_until.is_none_or(BootInstant::is_past);
+        let Some(entry) = self.claims.get_mut(&key) else { return };
+        if !has_sessions {
+            entry.session = None;
+        }
+        let (call, within) = (register_call(entry), self.options.retries.register.attempt);
+        self.spawn(key, call, within, false);
     }
 
     fn activate(&mut self, key: u64, within: Duration) {
@@ -252,7 +260,7 @@ impl Driver {
         if let Some(most) = entry.max_hold {
             self.start_timer(key, TimerId::MaxHold, BootInstant::now() + most);
         }
-        // Whoever does not listen any more has sent `Cancel`.
+        // A caller that no longer listens has sent `Cancel`.
         reply.send(Ok(())).ok();
         self.told.add(key);
     }
@@ -272,13 +280,16 @@ impl Driver {
     pub(super) fn finish(&mut self, key: u64) {
         self.drop_request(key);
         let Some(mut entry) = self.claims.remove(&key) else { return };
+        self.last_end = Some(BootInstant::now());
         self.told.forget(key);
         for (timer, due) in entry.timers.drain(..) {
             self.timers.remove(&(due, key, timer));
         }
-        let name = (entry.shared.resource.clone(), entry.worker.clone());
-        if self.by_resource.get(&name) == Some(&key) {
-            self.by_resource.remove(&name);
+        for item in &entry.items {
+            let name = (item.resource.clone(), entry.worker.clone());
+            if self.by_resource.get(&name) == Some(&key) {
+                self.by_resource.remove(&name);
+            }
         }
         let unknown = || Error::Unknown("the server could not be told; the ttl will end the claim".into());
         let verdict = entry.verdict.take();
@@ -308,23 +319,22 @@ impl Driver {
 
 /// Why the time of a claim was over before it was queued. Only a server that had queued it can say that it was not free.
 fn not_acquired(entry: &Entry) -> Error {
-    let waited = BootInstant::now().since(entry.started);
     match &entry.not_taken {
-        _ if entry.was_taken => Error::Timeout { resource: entry.shared.resource.clone(), waited },
+        _ if entry.was_taken => entry.timed_out(),
         // An earlier attempt may have got through.
         Some(error @ Error::Refused { .. }) if entry.may_be_registered => Error::Unknown(error.to_string()),
         Some(error) => error.clone(),
-        None => Error::Unreachable("no answer within the time".into()),
+        None => Error::Unreachable("no answer in time".into()),
     }
 }
 
-/// A claim that was held and is over: whoever still relies on it must know.
+/// Tells the holder that its claim has ended, if it still relies on it.
 fn tell_end(entry: &Entry, error: Error) {
     let phase = entry.shared.phase.borrow().clone();
     match (phase, entry.state) {
         (Phase::Lost(_) | Phase::Released, _) => {}
         (_, State::Released) => entry.set_phase(Phase::Released),
-        // Whoever asked for the release hears how it went; nobody relies on the claim any more.
+        // The caller of the release is told the result; nothing relies on the claim any more.
         (Phase::Releasing, _) => entry.set_phase(Phase::Ended),
         (_, State::Fail) => entry.set_phase(Phase::Lost(Lost::Ended(match error {
             Error::Ended(status) => status,
@@ -341,7 +351,12 @@ pub(super) fn claim_path(entry: &Entry) -> String {
 
 /// The POST, the same each time.
 pub(super) fn register_call(entry: &Entry) -> Call {
-    let mut body = json!({ "resource": entry.shared.resource, "ttl": entry.ttl.as_secs_f64() }).to_string();
+    let mut body = Map::from_iter([("ttl".to_string(), json!(entry.ttl.as_secs_f64()))]);
+    item::write(&entry.items, &mut body);
+    if let Some(session) = &entry.session {
+        body.insert("session".into(), json!(session));
+    }
+    let mut body = Value::Object(body).to_string();
     if let Some(data) = &entry.data {
         body.pop();
         body += &format!(", \"user_data\": {}}}", data.get());

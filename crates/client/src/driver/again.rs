@@ -6,7 +6,7 @@
 use super::Driver;
 use super::entry::TimerId;
 use crate::machine::{State, Timer};
-use crate::settings::Wait;
+use crate::request::Wait;
 
 impl Driver {
     /// Whether a claim in this final status is one that expired unseen.

@@ -10,17 +10,24 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::http::{Failure, Reply};
+use crate::item;
 use crate::machine::{Event, Request, State, is_refusal};
+use crate::request::Wait;
 use crate::settings::{margin, renew_period};
 use crate::wire::{self, ClaimInfo};
 
 /// What no answer counts as.
 const NO_ANSWER: u16 = 599;
+/// How long a server that does not know sessions is not asked for them again: it may be upgraded meanwhile.
+const SESSIONS_PAUSE: Duration = Duration::from_secs(60);
 
 impl Driver {
     pub(super) fn hear(&mut self, news: News) {
         match news {
-            News::Cleaned => self.cleaning -= 1,
+            News::Cleaned => {
+                self.cleaning -= 1;
+                self.last_end = Some(BootInstant::now());
+            }
             News::Renewed { batch, result } => self.renewed(batch, result),
             News::Told { page, result } => self.told(page, &result),
             News::TellAgain => self.tell_again(),
@@ -54,13 +61,20 @@ impl Driver {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
+        let may_be_ours = entry.end_was_sent || reply.is_repeated;
         if reply.status == 400 && self.expired_unseen(key, wire::status_in(&reply.body).as_deref()) {
             return self.ask_again(key);
         }
+        if request == Request::Register && self.ask_without_session(key, reply) {
+            return;
+        }
         let status = match request {
+            Request::Register if self.is_passing_deadlock(key, reply) => NO_ANSWER,
             Request::Register => self.registered(key, reply),
             Request::Activate => self.activated(key, reply),
             Request::Renew => self.renewed_one(key, reply),
+            // The first and only release that was sent can't have done it: somebody else has, and the claim was lost before.
+            Request::Release if !may_be_ours => reply.status,
             Request::Release => ended(reply, "released"),
             Request::Withdraw => ended(reply, "withdrawn"),
             Request::Abort => ended(reply, "aborted"),
@@ -70,15 +84,27 @@ impl Driver {
             entry.long_poll = None;
         }
         self.on(key, Event::Response(status));
-        if request == Request::Renew
-            && reply.status == 409
-            && let Some(lost) = wire::revoking_in(&reply.body)
-        {
-            self.let_go(key, lost);
+        if request == Request::Renew && reply.status == 409 {
+            if let Some(lost) = wire::revoking_in(&reply.body) {
+                self.let_go(key, lost);
+            }
         }
     }
 
-    /// Keeps the server's words for whoever has to be told.
+    /// Asks at once for the same claim without its session, if the server knows none: deadlocks are not noticed there, as ever.
+    /// Other new words are never left out, since a claim without them is another one.
+    fn ask_without_session(&mut self, key: u64, reply: &Reply) -> bool {
+        let Some(entry) = self.claims.get_mut(&key) else { return false };
+        if entry.session.is_none() || !wire::refuses_session(reply.status, &reply.body, entry.is_plain()) {
+            return false;
+        }
+        entry.session = None;
+        self.no_sessions_until = Some(BootInstant::now() + SESSIONS_PAUSE);
+        self.register(key);
+        true
+    }
+
+    /// Keeps the server's words for the error that the caller gets.
     fn note_refusal(&mut self, key: u64, reply: &Reply, status: u16) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         if entry.state == State::Registering {
@@ -90,11 +116,16 @@ impl Driver {
                 format!("{} does not know the claims API (404)", reply.from)
             }
             status if is_refusal(status) => {
-                entry.verdict.get_or_insert(reply.refusal());
+                let refusal = match reply.refusal() {
+                    // A claim that does not wait is in no deadlock: its resource is held, and that is all.
+                    Error::Deadlock { .. } if entry.wait == Wait::No => entry.timed_out(),
+                    refusal => refusal,
+                };
+                entry.verdict.get_or_insert(refusal);
                 return;
             }
             300.. if reply.status < 300 => {
-                format!("the answer ({}) is no claim that can be held", reply.status)
+                format!("{} answers {}, and not with a claim that can be held", reply.from, reply.status)
             }
             300.. => format!("{} answers {}: {}", reply.from, reply.status, wire::detail(&reply.body)),
             _ => return entry.set_trouble(None),
@@ -172,7 +203,9 @@ impl Driver {
     fn granted(&mut self, key: u64, reply: &Reply, info: Option<&ClaimInfo>, untold: Duration) {
         let Some(entry) = self.claims.get_mut(&key) else { return };
         let id = entry.id.clone().unwrap_or_default();
-        entry.grant = Some(Grant { id, token: info.and_then(|info| info.token) });
+        let token = info.and_then(|info| info.token);
+        let items = item::granted(&entry.items, info.map_or(&[], |info| &info.items), token);
+        entry.grant = Some(Grant { id, token, items, session: entry.session.clone() });
         let ttl = granted_ttl(entry.ttl, info);
         let left = info.and_then(ClaimInfo::left).map_or(untold, seconds).min(ttl);
         let usable = reply.sent + left.saturating_sub(margin(ttl) + entry.lead);
@@ -226,7 +259,7 @@ fn granted_ttl(asked: Duration, info: Option<&ClaimInfo>) -> Duration {
     info.and_then(ClaimInfo::length).map_or(asked, |granted| seconds(granted).min(asked))
 }
 
-/// What can't be read as a time is none at all.
+/// A number that is not a duration counts as 0.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
@@ -235,7 +268,8 @@ fn seconds(seconds: f64) -> Duration {
 fn refused(reply: &Reply) -> Error {
     match reply.status {
         200..400 => Error::Unknown(format!(
-            "the answer ({}) is no claim: {}",
+            "{} answers {}, and not with a claim: {}",
+            reply.from,
             reply.status,
             wire::detail(&reply.body)
         )),

@@ -1,6 +1,6 @@
 //! What the driver knows of one claim, and what it shows of it.
 //!
-//! In:    the driver's word. Out: [`Shared`], which handles read without asking the driver.
+//! In:    the driver's word. Out: [`SharedClaim`], which handles read without asking the driver.
 //! Never: says "held" a moment longer than the driver has promised.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +15,15 @@ use tokio::task::AbortHandle;
 
 use crate::clock::BootInstant;
 use crate::error::{Error, Lost};
+use crate::item::{GrantedItem, Item};
 use crate::machine::{Request, State, Timer};
-use crate::settings::{OnLost, Wait, Worker};
+use crate::request::{Wait, Worker};
+use crate::settings::OnLost;
 use crate::wire::ClaimInfo;
 
 /// What a claim that waits can show.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Progress {
     /// The claim's id, once the server has given it one.
     pub claim: Option<String>,
@@ -34,6 +37,7 @@ pub struct Progress {
 
 /// Where a claim is, for its client.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Phase {
     /// Not yet its turn.
     Waiting(Box<Progress>),
@@ -54,10 +58,12 @@ pub enum Phase {
 pub(crate) struct Grant {
     pub(crate) id: String,
     pub(crate) token: Option<u64>,
+    pub(crate) items: Vec<GrantedItem>,
+    pub(crate) session: Option<String>,
 }
 
 /// What driver and handles share of one claim.
-pub(crate) struct Shared {
+pub(crate) struct SharedClaim {
     pub(crate) resource: String,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
@@ -74,7 +80,7 @@ pub(crate) struct Shared {
 
 type Callback = Box<dyn FnOnce(Lost) + Send>;
 
-impl Shared {
+impl SharedClaim {
     pub(crate) fn new(resource: String, on_lost: OnLost, runtime: Handle) -> Self {
         Self {
             resource,
@@ -163,16 +169,18 @@ pub(super) enum TimerId {
     MaxHold,
 }
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T, Error>>;
+pub(super) type Reporter<T> = oneshot::Sender<Result<T, Error>>;
 
 /// One claim.
 pub(super) struct Entry {
     pub(super) state: State,
-    pub(super) shared: std::sync::Arc<Shared>,
+    pub(super) shared: std::sync::Arc<SharedClaim>,
     pub(super) ttl: Duration,
     /// The ttl in the last renewal that was sent: what its answer is about.
     pub(super) sent_ttl: Duration,
     pub(super) wait: Wait,
+    pub(super) items: Vec<Item>,
+    pub(super) session: Option<String>,
     pub(super) data: Option<Box<RawValue>>,
     pub(super) max_hold: Option<Duration>,
     pub(super) lead: Duration,
@@ -189,8 +197,12 @@ pub(super) struct Entry {
     pub(super) long_poll: Option<(BootInstant, Duration)>,
     /// Failures in a row.
     pub(super) attempts: u32,
+    /// Its last request was sent before, and may have arrived.
+    pub(super) end_was_sent: bool,
     /// Questions in a row that the server answered at once.
     pub(super) polls: u32,
+    /// How often it was refused by a deadlock that may pass.
+    pub(super) deadlocks: u32,
     /// A POST may have made a claim whose id is not known.
     pub(super) may_be_registered: bool,
     /// A server has put it into its queue, or granted it, at least once.
@@ -209,9 +221,9 @@ pub(super) struct Entry {
     pub(super) is_lost: bool,
     /// How it ended, if that is decided before its last request is through.
     pub(super) verdict: Option<Error>,
-    pub(super) on_claim: Option<Answer<()>>,
-    pub(super) on_release: Vec<Answer<()>>,
-    pub(super) on_refresh: Vec<Answer<()>>,
+    pub(super) on_claim: Option<Reporter<()>>,
+    pub(super) on_release: Vec<Reporter<()>>,
+    pub(super) on_refresh: Vec<Reporter<()>>,
     pub(super) timers: Vec<(TimerId, BootInstant)>,
 }
 
@@ -225,6 +237,16 @@ impl Entry {
 
     pub(super) fn set_phase(&self, phase: Phase) {
         self.shared.set_phase(phase);
+    }
+
+    /// Whether it is on one resource, exclusively, as every server knows it.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(&self.items[..], [item] if item.mode.is_exclusive())
+    }
+
+    pub(super) fn timed_out(&self) -> Error {
+        let waited = BootInstant::now().since(self.started);
+        Error::Timeout { resource: self.shared.resource.clone(), waited }
     }
 
     /// How long repeating a request makes sense: while the claim holds, or until its time to wait or to end is over.

@@ -14,7 +14,7 @@ use super::{Driver, News};
 use crate::clock::BootInstant;
 use crate::http::{Call, Http};
 use crate::machine::is_refusal;
-use crate::settings::Retry;
+use crate::retries::Retry;
 use crate::wire::{self, ClaimInfo};
 
 impl Driver {

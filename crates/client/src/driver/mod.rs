@@ -1,19 +1,20 @@
 //! The driver: one task that carries out what the claim machine says, for all claims of a manager.
 //!
-//! In:    commands from handles, answers from the server, timers. Out: requests, and news in each claim's `Shared`.
+//! In:    commands from handles, answers from the server, timers. Out: requests, and news in each claim's `SharedClaim`.
 //! Never: a thread or a task that lives as long as a claim; a renewal after a release was asked for; a claim that
 //!        counts as held when the server could have handed it over.
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
 //! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
-//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen, `told.rs` has the server
-//! tell of claims that it ends.
+//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen, `passing.rs` for those that
+//! were refused because of an end on its way, `told.rs` has the server tell of claims that it ends.
 
 mod actions;
 mod again;
 mod answers;
 mod entry;
 mod ghosts;
+mod passing;
 mod renewals;
 mod take_up;
 mod told;
@@ -24,36 +25,38 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::entry::Shared;
-use self::entry::{Answer, Entry, TimerId};
+pub(crate) use self::entry::SharedClaim;
+use self::entry::{Entry, Reporter, TimerId};
 pub use self::entry::{Phase, Progress};
 pub(crate) use self::take_up::Predecessor;
 use crate::clock::{Alarm, BootInstant};
 use crate::error::{Error, Lost};
 use crate::http::{Failure, Http, Reply};
+use crate::item::Item;
 use crate::machine::{Event, State, Timer, step};
-use crate::settings::{ClaimRequest, Options, Worker};
+use crate::request::{ClaimRequest, Worker};
+use crate::settings::Options;
 
 /// What handles ask for.
 pub(crate) enum Command {
     Claim {
         key: u64,
         request: Box<ClaimRequest>,
-        shared: Arc<Shared>,
-        reply: Answer<()>,
+        shared: Arc<SharedClaim>,
+        reply: Reporter<()>,
         /// A claim to go on with instead of making one.
         predecessor: Option<Predecessor>,
     },
-    /// Whoever wanted the claim does not any more.
+    /// The caller no longer wants the claim.
     Cancel(u64),
     Release {
         key: u64,
-        reply: Option<Answer<()>>,
+        reply: Option<Reporter<()>>,
     },
     Refresh {
         key: u64,
         ttl: Option<Duration>,
-        reply: Answer<()>,
+        reply: Reporter<()>,
     },
     /// A signal to all claims.
     Signal,
@@ -87,8 +90,13 @@ pub(crate) struct Driver {
     changed: Vec<u64>,
     /// The server knows `POST /v1/renewals`.
     knows_renewals: bool,
+    /// Until when claims are made without a session, since the server knows none.
+    no_sessions_until: Option<BootInstant>,
     /// Ends that the server tells of.
     told: told::Told,
+    /// When a claim was last over, and claims that were refused while ends were on their way.
+    last_end: Option<BootInstant>,
+    refused: Vec<u64>,
     long_polls: usize,
     cleaning: usize,
     closing: bool,
@@ -97,7 +105,9 @@ pub(crate) struct Driver {
 
 /// Starts the task; it ends when all handles are gone and all claims are over.
 pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::UnboundedSender<Command>, Error> {
-    let alarm = Alarm::new().map_err(|error| Error::Invalid(format!("no timer can be had: {error}")))?;
+    // Panics here rather than later in the task, if the runtime has no timers.
+    drop(tokio::time::sleep(Duration::ZERO));
+    let alarm = Alarm::new().map_err(|error| Error::Invalid(format!("no timer can be created: {error}")))?;
     let (commands, receiver) = mpsc::unbounded_channel();
     let (news, heard) = mpsc::unbounded_channel();
     let driver = Driver {
@@ -110,7 +120,10 @@ pub(crate) fn start(options: Options, http: Arc<Http>) -> Result<mpsc::Unbounded
         renewals: Vec::new(),
         changed: Vec::new(),
         knows_renewals: true,
+        no_sessions_until: None,
         told: told::Told::default(),
+        last_end: None,
+        refused: Vec::new(),
         long_polls: 0,
         cleaning: 0,
         closing: false,
@@ -126,7 +139,8 @@ impl Drop for Driver {
         if std::thread::panicking() {
             for entry in self.claims.values().filter(|entry| entry.state.is_holding() && !entry.is_lost) {
                 entry.set_phase(Phase::Lost(Lost::Ended(
-                    "this client has failed: nobody renews the claim".into(),
+                    "this client has failed and no longer renews the claim: this is a bug, please report it"
+                        .into(),
                 )));
             }
         }
@@ -157,6 +171,7 @@ impl Driver {
                 self.hear(news);
             }
             self.fire_due();
+            self.repeat_refused();
             self.renew_changed();
             self.send_renewals();
             self.ask_for_ends();
@@ -194,21 +209,30 @@ impl Driver {
     }
 
     /// Notes a new claim, unless its worker has one on the resource already.
-    fn claim(&mut self, key: u64, request: ClaimRequest, shared: Arc<Shared>, reply: Answer<()>) -> bool {
+    fn claim(
+        &mut self,
+        key: u64,
+        request: ClaimRequest,
+        shared: Arc<SharedClaim>,
+        reply: Reporter<()>,
+    ) -> bool {
+        let items = request.items();
         let worker = request.worker.unwrap_or_else(Worker::current);
-        let name = (request.resource.clone(), worker.clone());
-        let before = self.by_resource.get(&name).and_then(|key| self.claims.get(key));
-        let refusal = match before {
+        let name = |item: &Item| (item.resource.clone(), worker.clone());
+        let is_claimed = |item: &&Item| {
+            let before = self.by_resource.get(&name(item)).and_then(|key| self.claims.get(key));
+            before.is_some_and(|entry| !entry.is_ending())
+        };
+        let refusal = match items.iter().find(is_claimed) {
             _ if self.closing => Some(Error::Closed),
-            Some(entry) if !entry.is_ending() => Some(Error::AlreadyClaimed(request.resource.clone())),
-            _ => None,
+            claimed => claimed.map(|item| Error::AlreadyClaimed(item.resource.clone())),
         };
         if let Some(refusal) = refusal {
             shared.phase.send_replace(Phase::Ended);
             reply.send(Err(refusal)).ok();
             return false;
         }
-        self.by_resource.insert(name, key);
+        self.by_resource.extend(items.iter().map(|item| (name(item), key)));
         let now = BootInstant::now();
         let ttl = request.ttl.unwrap_or(self.options.ttl);
         let entry = Entry {
@@ -217,6 +241,8 @@ impl Driver {
             ttl,
             sent_ttl: ttl,
             wait: request.wait,
+            items,
+            session: request.session,
             data: request.data,
             max_hold: request.max_hold,
             lead: request.lead,
@@ -228,7 +254,9 @@ impl Driver {
             in_flight: None,
             long_poll: None,
             attempts: 0,
+            end_was_sent: false,
             polls: 0,
+            deadlocks: 0,
             may_be_registered: false,
             was_taken: false,
             not_taken: None,
@@ -260,11 +288,11 @@ impl Driver {
         }
     }
 
-    fn release(&mut self, key: u64, reply: Option<Answer<()>>) {
+    fn release(&mut self, key: u64, reply: Option<Reporter<()>>) {
         let Some(entry) = self.claims.get_mut(&key) else {
-            // It is over, and whoever holds its handle can see how.
+            // It has ended; its handle says how.
             if let Some(reply) = reply {
-                reply.send(Err(Error::Ended("it was over before".into()))).ok();
+                reply.send(Err(Error::Ended("it had ended before".into()))).ok();
             }
             return;
         };
@@ -272,11 +300,11 @@ impl Driver {
         self.on(key, Event::ReleaseRequested);
     }
 
-    fn refresh(&mut self, key: u64, ttl: Option<Duration>, reply: Answer<()>) {
+    fn refresh(&mut self, key: u64, ttl: Option<Duration>, reply: Reporter<()>) {
         let Some(entry) =
             self.claims.get_mut(&key).filter(|entry| entry.state.is_holding() && !entry.is_lost)
         else {
-            reply.send(Err(Error::Ended("it is not held any more".into()))).ok();
+            reply.send(Err(Error::Ended("it is no longer held".into()))).ok();
             return;
         };
         entry.ttl = ttl.unwrap_or(entry.ttl);

@@ -184,7 +184,7 @@ impl Driver {
                 reply.status
             }
             None => {
-                entry.set_trouble(Some(format!("the server answers {} to a renewal", reply.status)));
+                entry.set_trouble(Some(format!("the server answers a renewal with {}", reply.status)));
                 503
             }
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Driver;
 use super::entry::{Grant, TimerId};
 use crate::clock::BootInstant;
+use crate::item;
 use crate::machine::{State, Timer};
 
 /// What is known of a claim that its keychain left behind.
@@ -29,7 +30,9 @@ impl Driver {
         entry.state = State::Active;
         entry.unconfirmed = true;
         entry.id = Some(predecessor.id.clone());
-        entry.shared.grant.set(Grant { id: predecessor.id, token: predecessor.token }).ok();
+        let (token, session) = (predecessor.token, entry.session.clone());
+        let items = item::granted(&entry.items, &[], token);
+        entry.shared.grant.set(Grant { id: predecessor.id, token, items, session }).ok();
         self.start_timer(key, TimerId::End, BootInstant::now() + predecessor.within);
         self.fire(key, TimerId::Machine(Timer::Renew));
     }

@@ -83,10 +83,9 @@ impl Told {
         let Some(number) = self.page_of.remove(&key) else { return };
         let Some(page) = self.pages.get_mut(&number) else { return };
         page.claims.retain(|claim| *claim != key);
-        if page.claims.is_empty()
-            && let Some(page) = self.pages.remove(&number)
-        {
+        if page.claims.is_empty() {
             page.request.abort();
+            self.pages.remove(&number);
         }
     }
 

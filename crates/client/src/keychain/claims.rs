@@ -12,9 +12,12 @@ use super::line::{Line, Name, refusal};
 use super::{BACKLOG_BYTES_MAX, Inner};
 use crate::claim::{Claim, Pending};
 use crate::clock::BootInstant;
-use crate::driver::{Phase, Progress, Shared};
+use crate::driver::{Phase, Progress, SharedClaim};
 use crate::error::{Error, Lost};
 use crate::wire::ClaimInfo;
+
+/// Holders of a resource that are shown.
+const HOLDERS_MAX: usize = 1000;
 
 /// Where a claim of the parent's is.
 pub(super) enum Held {
@@ -30,6 +33,8 @@ struct Wanted {
     serial: u64,
     request: Value,
     terminates: bool,
+    /// The answer names the items.
+    wants_items: bool,
 }
 
 impl Inner {
@@ -56,7 +61,8 @@ impl Inner {
             }
         };
         let terminates = line.terminates(&self.settings);
-        let wanted = Wanted { name: name.clone(), serial, request: line.id.clone(), terminates };
+        let (request, wants_items) = (line.id.clone(), line.wants_items());
+        let wanted = Wanted { name: name.clone(), serial, request, terminates, wants_items };
         let task = self.spawn(self.clone().acquire(wanted, pending));
         claims.insert(name, Held::Waiting { serial, request: line.id.clone(), task });
     }
@@ -90,6 +96,12 @@ impl Inner {
         self.tell(&json!({ "event": "acquired", "resource": resource, "claim": id, "token": token }));
         let mut answer = json!({ "ok": true, "resource": resource, "claim": id, "token": token });
         show_until(&mut answer, claim.holds_until());
+        if wanted.wants_items {
+            answer["items"] = json!(claim.items());
+        }
+        if let Some(session) = claim.session() {
+            answer["session"] = json!(session);
+        }
         self.answer(&wanted.request, answer);
         let followed = Followed { shared: claim.shared(), id, token, terminates: wanted.terminates };
         claims.insert(wanted.name, Held::Here(claim));
@@ -106,10 +118,9 @@ impl Inner {
         loop {
             tokio::select! {
                 claim = &mut acquired => return claim,
-                Ok(()) = phases.changed() => {
-                    let is_read = self.backlog.load(Ordering::Acquire) <= BACKLOG_BYTES_MAX;
-                    if let Phase::Waiting(progress) = &*phases.borrow_and_update() && is_read {
-                        self.tell_waiting(name, progress);
+                Some(Phase::Waiting(progress)) = phases.next() => {
+                    if self.backlog.load(Ordering::Acquire) <= BACKLOG_BYTES_MAX {
+                        self.tell_waiting(name, &progress);
                     }
                 }
             }
@@ -217,13 +228,16 @@ impl Inner {
         self.answer(id, answer);
     }
 
-    /// Asks the server who holds a resource.
+    /// Asks the server who holds a resource: the first holder, and all of them where it is shared or has slots.
     pub(super) fn show(self: &Arc<Self>, id: Value, name: Name) {
         let keychain = self.clone();
         self.spawn(async move {
             let filters = [("resource", name.resource.as_str()), ("status", "active")];
-            let answer = match keychain.manager.api().list(&filters, 1).await {
-                Ok(claims) => json!({ "ok": true, "holder": claims.first().map(about_holder) }),
+            let answer = match keychain.manager.api().list(&filters, HOLDERS_MAX).await {
+                Ok(claims) => {
+                    let holders: Vec<Value> = claims.iter().map(about_holder).collect();
+                    json!({ "ok": true, "holder": holders.first(), "holders": holders })
+                }
                 Err(error) => refusal(&error),
             };
             keychain.answer(&id, answer);
@@ -254,7 +268,7 @@ impl Inner {
 
 /// A claim that was acquired, as events name it.
 struct Followed {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClaim>,
     id: String,
     token: Option<u64>,
     terminates: bool,
@@ -262,7 +276,12 @@ struct Followed {
 
 /// What is told of the claim that holds a resource.
 fn about_holder(holder: &ClaimInfo) -> Value {
-    json!({ "claim": holder.id(), "owner": holder.owner, "token": holder.token, "user_data": holder.user_data })
+    let mut about = json!({ "claim": holder.id(), "owner": holder.owner, "token": holder.token,
+        "user_data": holder.user_data });
+    if !holder.items.is_empty() {
+        about["items"] = json!(holder.items);
+    }
+    about
 }
 
 /// For how long the claim certainly holds, and until when on the clock that all processes of this machine share.

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use super::Settings;
 use crate::driver::Predecessor;
 use crate::error::Error;
-use crate::settings::{ClaimRequest, OnLost, Wait, Worker};
+use crate::item::{Item, Mode};
+use crate::request::{ClaimRequest, Wait, Worker};
+use crate::settings::OnLost;
 
 /// A line from the parent.
 #[derive(Deserialize)]
@@ -24,6 +26,18 @@ pub(super) struct Line {
     pub(super) op: String,
     #[serde(default)]
     pub(super) resource: Option<String>,
+    /// Several, each a name or an object; the first names the claim from then on.
+    #[serde(default)]
+    resources: Option<Vec<Value>>,
+    #[serde(default)]
+    mode: Option<ModeWord>,
+    #[serde(default)]
+    take: Option<u32>,
+    #[serde(default)]
+    of: Option<u32>,
+    /// The worker that the server is told of, a path.
+    #[serde(default)]
+    session: Option<String>,
     /// Which of the parent's workers asks: each has one claim on a resource at a time.
     #[serde(default)]
     pub(super) worker: String,
@@ -51,6 +65,26 @@ pub(super) struct Line {
     within: Option<f64>,
 }
 
+/// One of several resources, if it is more than a name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedItem {
+    resource: String,
+    #[serde(default)]
+    mode: Option<ModeWord>,
+    #[serde(default)]
+    take: Option<u32>,
+    #[serde(default)]
+    of: Option<u32>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum ModeWord {
+    Exclusive,
+    Shared,
+}
+
 #[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
 enum OnLostWord {
@@ -67,8 +101,45 @@ pub(super) struct Name {
 
 impl Line {
     pub(super) fn name(&self) -> Result<Name, Error> {
-        let resource = self.resource.clone().ok_or_else(|| Error::Invalid("'resource' is missing".into()))?;
+        let resource = match &self.resources {
+            None => self.resource.clone().ok_or_else(|| Error::Invalid("'resource' is missing".into()))?,
+            Some(_) => self.items()?.swap_remove(0).resource,
+        };
         Ok(Name { resource, worker: self.worker.clone() })
+    }
+
+    /// Everything that it asks for: at least one item.
+    fn items(&self) -> Result<Vec<Item>, Error> {
+        let Some(resources) = &self.resources else {
+            let resource = self.resource.clone().unwrap_or_default();
+            return Ok(vec![Item { resource, mode: mode(self.mode, self.take, self.of)? }]);
+        };
+        let invalid = |what: &str| Err(Error::Invalid(what.into()));
+        if resources.is_empty() {
+            return invalid("'resources' must name at least one resource");
+        }
+        if self.resource.is_some() || self.mode.is_some() || self.take.is_some() || self.of.is_some() {
+            return invalid(
+                "'resource', 'mode', 'take' and 'of' can't be given beside 'resources': give them inside its items",
+            );
+        }
+        resources
+            .iter()
+            .map(|wanted| match wanted {
+                Value::String(name) => Ok(Item::exclusive(name)),
+                other => {
+                    let item = WantedItem::deserialize(other).map_err(|error| {
+                        Error::Invalid(format!("an item of 'resources' can't be read: {error}"))
+                    })?;
+                    Ok(Item { resource: item.resource, mode: mode(item.mode, item.take, item.of)? })
+                }
+            })
+            .collect()
+    }
+
+    /// Whether the answer names the items, as the request uses words that older parents don't.
+    pub(super) fn wants_items(&self) -> bool {
+        self.resources.is_some() || self.mode.is_some() || self.take.is_some()
     }
 
     /// The claim that it asks for. `serial` makes it a worker of its own for the manager: names are checked here.
@@ -84,8 +155,13 @@ impl Line {
             Some(timeout) => Wait::For(seconds("timeout", timeout)?),
         };
         let max_hold = self.max_hold.map(|most| seconds("max_hold", most)).transpose()?;
+        let mut items = self.items()?;
+        let mode = items.remove(0).mode;
         Ok(ClaimRequest {
             resource: name.resource.clone(),
+            mode,
+            others: items,
+            session: self.session.clone(),
             ttl: self.ttl()?,
             wait,
             data: self.data.clone(),
@@ -116,7 +192,7 @@ impl Line {
         if id.is_empty()
             || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         {
-            return Err(Error::Invalid(format!("'{id}' is no id of a claim")));
+            return Err(Error::Invalid(format!("'{id}' is not the id of a claim")));
         }
         let within = seconds("within", self.within.ok_or_else(|| missing("within"))?)?;
         Ok(Predecessor { id, token: self.token, within })
@@ -125,7 +201,21 @@ impl Line {
 
 /// The answer to a request that failed.
 pub(super) fn refusal(error: &Error) -> Value {
-    json!({ "ok": false, "error": error.kind(), "detail": error.to_string() })
+    let mut answer = json!({ "ok": false, "error": error.kind(), "detail": error.to_string() });
+    if let Error::Deadlock { cycle, .. } = error {
+        answer["cycle"] = json!(cycle);
+    }
+    answer
+}
+
+fn mode(word: Option<ModeWord>, take: Option<u32>, of: Option<u32>) -> Result<Mode, Error> {
+    match (word, take, of) {
+        (None | Some(ModeWord::Exclusive), None, None) => Ok(Mode::Exclusive),
+        (Some(ModeWord::Shared), None, None) => Ok(Mode::Shared),
+        (None, Some(take), Some(of)) => Ok(Mode::Slots { take, of }),
+        (Some(_), ..) => Err(Error::Invalid("'mode' can't be given beside 'take' and 'of'".into())),
+        _ => Err(Error::Invalid("'take' and 'of' must be given together, as in 'take' 1 'of' 5".into())),
+    }
 }
 
 fn seconds(name: &str, seconds: f64) -> Result<Duration, Error> {
@@ -156,5 +246,26 @@ mod tests {
         let limited = r#"{"op": "claim", "resource": "r", "max_hold": 5}"#;
         assert_eq!(held(limited, Some(Duration::from_secs(9))), Ok(Some(Duration::from_secs(5))));
         assert!(held(r#"{"op": "claim", "resource": "r", "max_hold": 0}"#, None).is_err());
+    }
+
+    #[test]
+    fn modes_slots_and_sets_are_read_and_mistakes_are_named() {
+        let items = |words: &str| {
+            let line: Line = serde_json::from_str(&format!(r#"{{"op": "claim", {words}}}"#)).unwrap();
+            line.name().and_then(|_| line.items())
+        };
+        assert_eq!(items(r#""resource": "r""#), Ok(vec!["r".into()]));
+        assert_eq!(items(r#""resource": "r", "mode": "shared""#), Ok(vec![Item::shared("r")]));
+        assert_eq!(items(r#""resource": "r", "take": 1, "of": 5"#), Ok(vec![Item::slots("r", 1, 5)]));
+        let set = r#""resources": ["a", {"resource": "b", "mode": "shared"}]"#;
+        assert_eq!(items(set), Ok(vec!["a".into(), Item::shared("b")]));
+        for bad in [
+            r#""resources": []"#,
+            r#""resources": ["a"], "resource": "a""#,
+            r#""resource": "r", "take": 1"#,
+            r#""resource": "r", "mode": "shared", "take": 1, "of": 2"#,
+        ] {
+            assert!(items(bad).is_err(), "{bad}");
+        }
     }
 }

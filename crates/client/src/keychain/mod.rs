@@ -3,7 +3,7 @@
 //! In:    requests, one a line. Out: answers and events, one a line.
 //! Never: waits for a parent that does not read, and never keeps a claim when the parent is gone.
 //!
-//! docs/client.md describes the lines. A claim is named by its resource and, in a parent with several workers, by the
+//! docs/keychain.md describes the lines. A claim is named by its (first) resource and, in a parent with several workers, by the
 //! worker: each has one claim on a resource at a time. `line.rs` reads a line, `claims.rs` does what it asks for.
 
 mod claims;
@@ -145,7 +145,7 @@ async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Inner>, mut reader: R) -> 
     loop {
         keychain.flushed_to(BACKLOG_BYTES_MAX).await;
         if !read_line(&mut reader, &mut line).await? {
-            let error = Error::Invalid(format!("a line is longer than {LINE_LEN_MAX} bytes"));
+            let error = Error::Invalid(format!("a line may have at most {LINE_LEN_MAX} bytes"));
             keychain.answer(&Value::Null, refusal(&error));
             continue;
         }
@@ -157,7 +157,7 @@ async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Inner>, mut reader: R) -> 
             Ok(line) => keychain.obey(line),
             Err(error) => {
                 let id = serde_json::from_slice::<Value>(&line).ok().and_then(|line| line.get("id").cloned());
-                let error = Error::Invalid(format!("the line can't be understood: {error}"));
+                let error = Error::Invalid(format!("the line can't be read: {error}"));
                 keychain.answer(&id.unwrap_or_default(), refusal(&error));
             }
         }
@@ -229,7 +229,8 @@ impl Inner {
             },
             other => {
                 let words = "claim, take-up, release, refresh, validate, show, list, ping and shutdown";
-                let error = Error::Invalid(format!("'{other}' is no operation; there are {words}"));
+                let error =
+                    Error::Invalid(format!("'{other}' is not an operation; the operations are {words}"));
                 self.answer(&line.id, refusal(&error));
             }
         }
@@ -296,7 +297,7 @@ impl Inner {
         tokio::time::timeout(FLUSH_WITHIN, rested).await.ok();
     }
 
-    /// Returns when at most so many bytes wait for the parent.
+    /// Returns when at most this many bytes wait for the parent.
     async fn flushed_to(&self, most: usize) {
         loop {
             let drained = self.drained.notified();

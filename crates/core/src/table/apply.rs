@@ -7,20 +7,18 @@
 //! deadlines, and each freed resource passes to the head of its queue; then each command first settles what it
 //! touches and runs.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ahead::AHEAD;
-use super::budgets::bytes_of_item;
 use super::claim::{Revoking, Status};
-use super::claims::PAGE_BITS;
 use super::packed::Packed;
-use super::record::Record;
+use super::resource::Slot;
 use super::steps::Grant;
 use super::{Applied, Table, ThisEntry};
-use crate::command::{Batch, Command, Data, Ending, Guard, NewClaim, OnBusy, Settings, Target};
+use crate::command::{
+    Batch, Command, Data, Ending, Guard, Idempotency, Mode, NewClaim, OnBusy, Settings, Target,
+};
 use crate::event::{Event, EventKind};
-use crate::limits::{EXPIRIES_PER_ENTRY, OVERDUE_WAITS_PER_ENTRY, REVOCATIONS_PER_COMMAND};
+use crate::limits::{ADMISSIONS_PER_ENTRY, EXPIRIES_PER_ENTRY, OVERDUE_WAITS_PER_ENTRY};
 use crate::name::{ClaimId, Stamp};
 use crate::outcome::{Outcome, Rejection};
 
@@ -41,12 +39,14 @@ impl Table {
         // A stamp never goes back; should a leader ever send one that does, time stands still instead.
         self.clock.now_us = self.clock.now_us.max(stamp.now_us);
         self.clock.wall_us = stamp.wall_us;
-        self.entry = ThisEntry { overdue_left: OVERDUE_WAITS_PER_ENTRY, ..ThisEntry::default() };
+        self.entry = ThisEntry {
+            overdue_left: OVERDUE_WAITS_PER_ENTRY,
+            admissions_left: ADMISSIONS_PER_ENTRY,
+            ..ThisEntry::default()
+        };
         self.expire_due(EXPIRIES_PER_ENTRY, &mut events);
-        for commands in pieces.flat_map(|piece| piece.chunks(AHEAD)) {
-            self.look_ahead(commands);
-            outcomes.extend(commands.iter().map(|command| self.command(command, &mut events)));
-        }
+        self.wake(&mut events);
+        outcomes.extend(pieces.flatten().map(|command| self.command(command, &mut events)));
         self.forget_finished(2 * events.len() + 100);
         self.trim_finished(2 * events.len() + 100);
         Applied { outcomes, events }
@@ -66,7 +66,7 @@ impl Table {
                 Ok(self.lock_all(items, owner, *ttl_us, data.as_ref(), events))
             }
             Command::Revoke { resource, before, reason } => {
-                Ok(self.revoke(resource.as_ref(), *before, reason.as_ref(), events))
+                self.revoke(resource.as_ref(), *before, reason.as_ref(), events)
             }
             Command::Settle { resources } => {
                 for resource in resources {
@@ -84,6 +84,7 @@ impl Table {
             Command::Refuse => Err(Rejection::NoMemory),
             Command::Await { id, wait_us } => self.activate(*id, *wait_us, events),
             Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref(), events),
+            Command::ClaimSet(new) => self.claim_set(new, events),
         };
         answer.unwrap_or_else(Outcome::Rejected)
     }
@@ -91,31 +92,20 @@ impl Table {
     // ---- the commands
 
     fn claim(&mut self, new: &NewClaim, events: &mut Vec<Event>) -> Result<Outcome, Rejection> {
-        if let Some(seq) = self.find(new.id) {
-            return Ok(self.existing(seq, events));
-        }
-        if let Some(idempotency) = &new.idempotency
-            && let Some(seq) = self.find_key(idempotency.key)
-        {
-            let first = self.claims.at(seq);
-            return match first.idempotency() {
-                Some(known) if known.fingerprint == idempotency.fingerprint => Ok(self.existing(seq, events)),
-                _ => Err(Rejection::KeyReused(first.id)),
-            };
+        if let Some(answer) = self.earlier(new.id, new.idempotency.as_ref(), events) {
+            return answer;
         }
         let known = self.resources.seek(&new.resource);
         let slot = known.ok();
-        let holder = slot.and_then(|slot| self.settled_holder(slot, events));
-        if let (Some(slot), Some(holder)) = (slot, holder) {
+        let obstacle = slot.and_then(|slot| self.obstacle(slot, Mode::Exclusive, events));
+        if let (Some(slot), Some(obstacle)) = (slot, obstacle) {
             if new.on_busy == OnBusy::Refuse {
-                return Err(Rejection::Busy(Box::new(self.view(holder))));
+                return Err(match obstacle.unsettled {
+                    true => Rejection::Unsettled(new.resource.clone()),
+                    false => Rejection::Busy(Box::new(self.view(obstacle.claim))),
+                });
             }
-            if self.queue_is_full(slot) {
-                self.settle_queue(slot, events);
-                if self.queue_is_full(slot) {
-                    return Err(Rejection::QueueFull(self.settings.queue_len_max));
-                }
-            }
+            self.check_queue_room(slot, events)?;
         }
         self.check_table_room(1)?;
         self.check_namespace_room(&new.resource, 1)?;
@@ -124,11 +114,8 @@ impl Table {
         self.check_bytes(&new.resource, &new.owner, bytes)?;
         let names = (new.id, &new.resource, &new.owner);
         let seq = self.create(names, known, new.ttl_us, new.data.as_ref(), bytes);
-        if let Some(idempotency) = new.idempotency {
-            self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
-            self.index_key(idempotency.key, seq);
-        }
-        if holder.is_none() {
+        self.keep_key(seq, new.idempotency);
+        if obstacle.is_none() {
             self.grant(seq, Grant::AtOnce, events);
             return Ok(Outcome::Granted(Box::new(self.view(seq))));
         }
@@ -136,8 +123,50 @@ impl Table {
         Ok(Outcome::Queued(Box::new(self.view(seq))))
     }
 
+    /// The answer to a request that came before, under its id or its key.
+    pub(super) fn earlier(
+        &mut self,
+        id: ClaimId,
+        idempotency: Option<&Idempotency>,
+        events: &mut Vec<Event>,
+    ) -> Option<Result<Outcome, Rejection>> {
+        if let Some(seq) = self.find(id) {
+            return Some(Ok(self.existing(seq, events)));
+        }
+        let idempotency = idempotency?;
+        let seq = self.find_key(idempotency.key)?;
+        let first = self.claims.at(seq);
+        Some(match first.idempotency() {
+            Some(known) if known.fingerprint == idempotency.fingerprint => Ok(self.existing(seq, events)),
+            _ => Err(Rejection::KeyReused(first.id)),
+        })
+    }
+
+    /// Keeps the key under which a new claim is found again.
+    pub(super) fn keep_key(&mut self, seq: u64, idempotency: Option<Idempotency>) {
+        if let Some(idempotency) = idempotency {
+            self.claims.update(seq, |claim| claim.set_idempotency(Some(Arc::new(idempotency))));
+            self.index_key(idempotency.key, seq);
+        }
+    }
+
+    /// Refuses one more in a queue that is full of claims whose wait is not over.
+    pub(super) fn check_queue_room(&mut self, slot: Slot, events: &mut Vec<Event>) -> Result<(), Rejection> {
+        if self.queue_is_full(slot) {
+            self.settle_queue(slot, events);
+            if self.queue_is_full(slot) {
+                return Err(Rejection::QueueFull(self.settings.queue_len_max));
+            }
+        }
+        Ok(())
+    }
+
     fn existing(&mut self, seq: u64, events: &mut Vec<Event>) -> Outcome {
         self.settle_of(seq, events);
+        let claim = self.claims.at(seq);
+        if claim.status == Status::Waiting && claim.lapses() {
+            self.note_asked(seq, 0);
+        }
         Outcome::Existing(Box::new(self.view(seq)))
     }
 
@@ -178,10 +207,14 @@ impl Table {
     /// The answer to a request for a claim that waits. Its client's rhythm is what a promotion will go by.
     fn still_waiting(&mut self, seq: u64, open_us: u64) -> Rejection {
         if self.picks_up_by_rhythm() {
-            let now_us = self.clock.now_us;
-            self.claims.update(seq, |claim| claim.note_asked(now_us, open_us));
+            self.note_asked(seq, open_us);
         }
         Rejection::Waiting(Box::new(self.view(seq)))
+    }
+
+    fn note_asked(&mut self, seq: u64, open_us: u64) {
+        let now_us = self.clock.now_us;
+        self.update_deadline(seq, |claim| claim.note_asked(now_us, open_us));
     }
 
     fn renew(
@@ -291,166 +324,6 @@ impl Table {
             self.report(seq, EventKind::Revoking, events);
         }
         Ok(Outcome::Revoking(Box::new(self.view(seq))))
-    }
-
-    fn lock_all(
-        &mut self,
-        items: &[(ClaimId, Arc<str>)],
-        owner: &Arc<str>,
-        ttl_us: Option<u64>,
-        data: Option<&Data>,
-        events: &mut Vec<Event>,
-    ) -> Outcome {
-        // All ids of one command are new together: any that is known tells that this is a retry, also after
-        // the others were released and forgotten.
-        let known: Vec<u64> = items.iter().filter_map(|(id, _)| self.find(*id)).collect();
-        if !known.is_empty() {
-            known.iter().for_each(|seq| self.settle_of(*seq, events));
-            return Outcome::LockedAll(known.into_iter().map(|seq| self.view(seq)).collect());
-        }
-        let checked = self
-            .check_all_free(items, events)
-            .and_then(|()| self.check_all_room(items, owner))
-            .and_then(|()| self.check_all_bytes(items, owner, data));
-        if let Err((index, rejection)) = checked {
-            return Outcome::LockedNone { index, rejection };
-        }
-        let grant = |(id, resource): &(ClaimId, Arc<str>)| {
-            let known = self.resources.seek(resource);
-            let bytes = bytes_of_item(resource, owner, data);
-            let seq = self.create((*id, resource, owner), known, ttl_us, data, bytes);
-            self.grant(seq, Grant::AtOnce, events);
-            self.view(seq)
-        };
-        Outcome::LockedAll(items.iter().map(grant).collect())
-    }
-
-    fn check_all_free(
-        &mut self,
-        items: &[(ClaimId, Arc<str>)],
-        events: &mut Vec<Event>,
-    ) -> Result<(), (usize, Rejection)> {
-        let mut asked = BTreeSet::new();
-        for (index, (_, resource)) in items.iter().enumerate() {
-            let slot = self.resources.find(resource);
-            if let Some(holder) = slot.and_then(|slot| self.settled_holder(slot, events)) {
-                return Err((index, Rejection::Busy(Box::new(self.view(holder)))));
-            }
-            if !asked.insert(resource) {
-                return Err((index, Rejection::Repeated(resource.clone())));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_all_room(&self, items: &[(ClaimId, Arc<str>)], owner: &str) -> Result<(), (usize, Rejection)> {
-        if items.is_empty() {
-            return Ok(());
-        }
-        let all = items.len() as u64;
-        self.check_table_room(all).map_err(|rejection| (0, rejection))?;
-        let mut more: BTreeMap<&str, u64> = BTreeMap::new();
-        for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(self.version.namespace_of(resource)).or_default();
-            *more += 1;
-            self.check_namespace_room(resource, *more).map_err(|rejection| (index, rejection))?;
-        }
-        self.check_owner_room(owner, all).map_err(|rejection| (0, rejection))
-    }
-
-    fn check_all_bytes(
-        &self,
-        items: &[(ClaimId, Arc<str>)],
-        owner: &str,
-        data: Option<&Data>,
-    ) -> Result<(), (usize, Rejection)> {
-        let bytes = |resource: &str| bytes_of_item(resource, owner, data);
-        let all = items.iter().map(|(_, resource)| bytes(resource)).sum();
-        if all == 0 {
-            return Ok(());
-        }
-        self.check_total_bytes(all).map_err(|rejection| (0, rejection))?;
-        let mut more: BTreeMap<&str, u64> = BTreeMap::new();
-        for (index, (_, resource)) in items.iter().enumerate() {
-            let more = more.entry(self.version.namespace_of(resource)).or_default();
-            *more += bytes(resource);
-            self.check_namespace_bytes(resource, *more).map_err(|rejection| (index, rejection))?;
-        }
-        self.check_owner_bytes(owner, all).map_err(|rejection| (0, rejection))
-    }
-
-    fn revoke(
-        &mut self,
-        resource: Option<&Arc<str>>,
-        before: u64,
-        reason: Option<&Arc<str>>,
-        events: &mut Vec<Event>,
-    ) -> Outcome {
-        let mut left = REVOCATIONS_PER_COMMAND;
-        let mut count = 0;
-        match resource {
-            Some(resource) => count += self.revoke_on(resource, before, reason, &mut left, events),
-            None => {
-                for resource in self.resources_with_live_claims(before, left) {
-                    if left > 0 {
-                        count += self.revoke_on(&resource, before, reason, &mut left, events);
-                    }
-                }
-            }
-        }
-        Outcome::Revoked { count, more: left == 0 }
-    }
-
-    /// From the tail of the queue, the holder last: nobody is promoted only to be revoked.
-    fn revoke_on(
-        &mut self,
-        resource: &Arc<str>,
-        before: u64,
-        reason: Option<&Arc<str>>,
-        left: &mut usize,
-        events: &mut Vec<Event>,
-    ) -> u64 {
-        let Some(slot) = self.resources.find(resource) else { return 0 };
-        let entry = self.resources.at(slot);
-        // Claims newer than `before` stand at the tail and stay.
-        let old: Vec<u64> = entry.queue().rev().skip_while(|seq| *seq >= before).take(*left).collect();
-        let waiting_left = entry.queue().take_while(|seq| *seq < before).count() - old.len();
-        *left -= old.len();
-        let mut count = 0;
-        for seq in old {
-            count += self.revoke_one(seq, reason, events);
-        }
-        let holder = self.resources.at(slot).active();
-        if let Some(seq) = holder.filter(|seq| *seq < before && waiting_left == 0 && *left > 0) {
-            *left -= 1;
-            count += self.revoke_one(seq, reason, events);
-        }
-        self.promote(slot, events);
-        self.settle(slot, events);
-        count
-    }
-
-    /// Revokes a claim, or ends it as its deadline would have, if that has passed. Counts the first.
-    fn revoke_one(&mut self, seq: u64, reason: Option<&Arc<str>>, events: &mut Vec<Event>) -> u64 {
-        let claim = self.claims.at(seq);
-        if !claim.is_due(self.clock.now_us) {
-            self.end(seq, Status::Revoked, self.clock.now_us, reason, events);
-            return 1;
-        }
-        let (status, ended_us) = (claim.status_when_due(), claim.deadline_us().unwrap_or(self.clock.now_us));
-        self.end(seq, status, ended_us, None, events);
-        0
-    }
-
-    /// The first resources, in order of creation, that have live claims made before `before`.
-    fn resources_with_live_claims(&self, before: u64, max: usize) -> BTreeSet<Arc<str>> {
-        let pages = self.claims.pages_from(0).take_while(|(number, _)| number << PAGE_BITS < before);
-        let with_live = pages.filter(|(_, page)| page.counts[0] + page.counts[1] > 0);
-        let claims = with_live.flat_map(|(number, page)| {
-            let old = move |claim: &&Record| (number << PAGE_BITS | u64::from(claim.slot)) < before;
-            page.claims.iter().filter(|claim| !claim.status.is_final()).filter(old)
-        });
-        claims.take(max).map(|claim| self.resources.name(claim.resource).into()).collect()
     }
 
     fn configure(&mut self, settings: &Settings) -> Outcome {

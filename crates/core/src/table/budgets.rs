@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Table;
 use super::record::{RareBytes, Record};
+use super::set::Set;
 use crate::budget::{Budgets, Scope, Used, counted_bytes};
-use crate::command::{Data, NewClaim};
+use crate::command::{Data, NewClaim, NewSet};
 use crate::limits::BUDGET_OVERRIDES_MAX;
 use crate::outcome::{Outcome, Rejection};
 
@@ -100,6 +101,26 @@ impl NewClaim {
     pub(super) fn counted_bytes(&self) -> u64 {
         let data = self.data.as_ref().map_or(0, |data| data.bytes.len());
         counted_bytes(self.resource.len() + self.owner.len(), data, 0, self.idempotency.is_some())
+    }
+}
+
+impl NewSet {
+    /// The bytes that it would count for.
+    pub(super) fn counted_bytes(&self) -> u64 {
+        let data = self.data.as_ref().map_or(0, |data| data.bytes.len());
+        let first = self.items.first().map_or(0, |item| item.resource.len());
+        counted_bytes(
+            first + self.owner.len() + self.set_bytes() as usize,
+            data,
+            0,
+            self.idempotency.is_some(),
+        )
+    }
+
+    /// The part of them that its items and its session take.
+    pub(super) fn set_bytes(&self) -> u32 {
+        let items = self.items.iter().map(|item| (item.resource.len(), item.mode));
+        Set::count_bytes(items, self.session.as_deref())
     }
 }
 

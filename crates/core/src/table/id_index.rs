@@ -83,12 +83,6 @@ impl IdIndex {
         candidates.map(|place| place.seq.get()).find(|seq| id_of(*seq) == id)
     }
 
-    /// Reads what a look-up of this id will read, and finds nothing.
-    pub(super) fn glance(&self, id: ClaimId) -> u32 {
-        let bucket = &self.buckets[self.bucket_of(self.seed.hash(id))];
-        bucket.iter().step_by(5).fold(0, |seen, place| seen ^ place.hash)
-    }
-
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -8,15 +8,20 @@
 //! resources and a few counters are the state; they alone are in a snapshot. Every index beside them (by id, by key, by resource,
 //! by deadline, finished in order) is derived and rebuilt when a snapshot is loaded.
 
-mod ahead;
 mod apply;
 mod budgets;
 mod check;
 mod claim;
+mod claim_set;
 mod claims;
+mod counts;
+mod crowd;
 mod deadlines;
+mod deadlock;
 mod dismantle;
 mod id_index;
+mod load;
+mod lock_all;
 mod name_index;
 mod names;
 mod packed;
@@ -26,23 +31,34 @@ mod query;
 mod record;
 mod resource;
 mod restore;
+mod restore_live;
+mod revoke;
+mod sessions;
+mod set;
+mod settle;
 mod snapshot;
 mod steps;
 mod version;
+mod views;
+mod wake;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
 pub use claim::{Asked, Claim, End, Live, Revoking, Status};
 use claims::Claims;
+use counts::SetCounts;
 use deadlines::Deadlines;
 use id_index::IdIndex;
 pub use id_index::seed_indexes;
-pub use query::{Bounds, Fate, ListFilter, ListPage, Sight};
+#[cfg(feature = "planted")]
+pub use planted::TableBug;
+pub use query::{Bounds, Fate, ListFilter, ListPage, Sight, Whose};
 pub use resource::Resource;
 use resource::{Resources, Slot};
 pub use restore::{Decoded, Decoder, RestoreError, Restorer};
+use sessions::Sessions;
 pub use snapshot::Frozen;
 use version::Version;
 pub use version::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION};
@@ -81,6 +97,16 @@ pub struct Table {
     namespaces: BTreeMap<Box<str>, Share>,
     /// The bytes that live claims count for.
     live_bytes: u64,
+    /// Counts of the claims with a set: those that hold, and those that wait.
+    holding_sets: SetCounts,
+    waiting_sets: SetCounts,
+    /// Session -> its live claims.
+    sessions: Sessions,
+    /// (sequence number, place) of waiting claims' items that fit, and that no entry has admitted yet: the first in line of
+    /// each such resource. Part of a snapshot from version 3 on.
+    admissible: BTreeSet<(u64, u32)>,
+    /// Claims that wait although the look for a deadlock was given up; counts from the start of the process.
+    unchecked_waits: u64,
     /// (deadline, sequence number) of every live claim that has a deadline.
     deadlines: Deadlines,
     /// Sequence numbers of finished claims, oldest end first.
@@ -91,6 +117,8 @@ pub struct Table {
     finished_bytes: u64,
     /// The name that events and views named last: those of one command share its copy.
     last_name: Option<(Slot, Arc<str>)>,
+    /// Resources where a claim has ended, so that others may fit now. Empty between two commands.
+    woken: Vec<Slot>,
     /// What holds only while one entry is applied.
     entry: ThisEntry,
     /// Bugs that are switched on.
@@ -104,10 +132,14 @@ pub struct Table {
 struct ThisEntry {
     /// So many more it may end.
     overdue_left: usize,
+    /// So many more items it may admit.
+    admissions_left: usize,
     /// In this queue, all claims before this number are over, and stay for later entries.
     passed: Option<(Slot, u64)>,
     /// In this queue nothing is over.
     settled: Option<Slot>,
+    /// Of the holders of these, some may be over that no entry has ended yet.
+    unsettled: BTreeSet<Slot>,
 }
 
 /// What one batch did.

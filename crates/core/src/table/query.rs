@@ -8,11 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Table;
-use super::claim::{Claim, Status};
+use super::claim::Status;
 use super::claims::PAGE_BITS;
 use super::record::Record;
 use super::resource::{Resource, Slot};
 use crate::command::Settings;
+use crate::limits::SETTLED_HOLDERS_MAX;
 use crate::name::{ClaimId, Stamp};
 use crate::outcome::View;
 
@@ -96,12 +97,10 @@ impl ListFilter {
 }
 
 /// What somebody who waits for the end of a claim wants to know of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Fate<'a> {
-    /// What it is on.
-    pub resource: &'a str,
-    /// Whose it is.
-    pub owner: &'a str,
+    /// What it is on and whose it is.
+    pub whose: Whose<'a>,
     /// Where it is.
     pub status: Status,
     /// Whether it is active and is to let go.
@@ -110,7 +109,25 @@ pub struct Fate<'a> {
     pub reason: Option<&'a str>,
 }
 
-/// Which claims a reader may see, by resource and owner; `None`: all of them.
+/// What a claim is on and whose it is: who may do something with it needs the right on every resource.
+#[derive(Debug, Clone)]
+pub struct Whose<'a> {
+    /// The only resource of nearly all claims.
+    pub resource: &'a str,
+    /// Those of a set's other items.
+    pub others: Vec<&'a str>,
+    /// Who made it.
+    pub owner: &'a str,
+}
+
+impl<'a> Whose<'a> {
+    /// All of its resources.
+    pub fn resources(&self) -> impl Iterator<Item = &'a str> {
+        std::iter::once(self.resource).chain(self.others.iter().copied())
+    }
+}
+
+/// Which claims a reader may see, by resource and owner; `None`: all of them. A reader sees a set who sees all its resources.
 pub type Sight<'a> = Option<&'a dyn Fn(&str, &str) -> bool>;
 
 /// What one call of a list looks for.
@@ -122,8 +139,9 @@ struct Wanted<'a> {
 
 impl Table {
     fn is_wanted(&self, claim: &Record, wanted: &Wanted<'_>) -> bool {
-        let sees =
-            |sees: &dyn Fn(&str, &str) -> bool| sees(self.resources.name(claim.resource), &claim.owner);
+        let sees = |sees: &dyn Fn(&str, &str) -> bool| {
+            claim.items().all(|(slot, _)| sees(self.resources.name(slot), &claim.owner))
+        };
         wanted.filter.matches(claim, wanted.now_us) && wanted.sees.is_none_or(sees)
     }
 }
@@ -169,23 +187,29 @@ impl Table {
         self.namespaces.get(self.version.namespace_of(resource)).map_or(0, |share| share.claims)
     }
 
-    /// The earliest instant at which something ends by itself.
+    /// The earliest instant at which something changes by itself: a claim ends, or waits for the next entry to be granted.
     pub fn earliest_deadline_us(&self) -> Option<u64> {
-        self.deadlines.first().map(|(deadline_us, _)| deadline_us)
+        match self.admissible.is_empty() {
+            true => self.deadlines.first().map(|(deadline_us, _)| deadline_us),
+            false => Some(self.clock.now_us),
+        }
     }
 
     /// What a claim is on, and whose it is: both as long as there is any trace of it.
-    pub fn whose(&self, id: ClaimId) -> Option<(&str, &str)> {
-        let claim = self.claims.at(self.find(id)?);
-        Some((self.resources.name(claim.resource), &claim.owner))
+    pub fn whose(&self, id: ClaimId) -> Option<Whose<'_>> {
+        Some(self.whose_is(self.claims.at(self.find(id)?)))
+    }
+
+    fn whose_is<'a>(&'a self, claim: &'a Record) -> Whose<'a> {
+        let others = claim.items().skip(1).map(|(slot, _)| self.resources.name(slot)).collect();
+        Whose { resource: self.resources.name(claim.resource), others, owner: &claim.owner }
     }
 
     /// Where a claim is on its way, without a copy of it.
     pub fn fate(&self, id: ClaimId) -> Option<Fate<'_>> {
         let claim = self.claims.at(self.find(id)?);
         Some(Fate {
-            resource: self.resources.name(claim.resource),
-            owner: &claim.owner,
+            whose: self.whose_is(claim),
             status: claim.status,
             is_revoking: claim.revoking().is_some(),
             reason: claim.reason().map(|reason| &**reason),
@@ -203,11 +227,18 @@ impl Table {
     }
 
     /// Whether a reader at `now_us` would see what no longer holds: the claim's own deadline has passed, or that
-    /// of whoever holds its resource. `Settle` its resource first.
-    pub fn is_unsettled(&self, claim: &Claim, now_us: u64) -> bool {
-        let holder = || self.resources.get(&claim.resource).and_then(Resource::active);
-        !claim.status.is_final()
-            && (claim.is_due(now_us) || holder().is_some_and(|seq| self.claims.at(seq).is_due(now_us)))
+    /// of a holder of one of its resources. `Settle` them first. Of a large crowd it looks at the first
+    /// [`SETTLED_HOLDERS_MAX`]: as many as a command would settle.
+    pub fn is_unsettled(&self, view: &View, now_us: u64) -> bool {
+        let due = |seq: u64| self.claims.at(seq).is_due(now_us);
+        let held_too_long = |name: &Arc<str>| {
+            let holders = self.resources.get(name).map(Resource::holders);
+            holders.is_some_and(|holders| holders.take(SETTLED_HOLDERS_MAX).any(due))
+        };
+        let nothing_is_due = self.earliest_deadline_us().is_none_or(|due_us| due_us > now_us);
+        !view.claim.status.is_final()
+            && !nothing_is_due
+            && (view.claim.is_due(now_us) || view.resources().any(held_too_long))
     }
 
     /// A resource by its name.
@@ -270,7 +301,7 @@ impl Table {
         let final_wanted = filter.status.is_none_or(Status::is_final);
         let mut seqs: Vec<u64> = Vec::new();
         seqs.extend(resource.finished().filter(|_| final_wanted));
-        seqs.extend(resource.active().filter(|_| wanted(Status::Active)));
+        seqs.extend(resource.holders().filter(|_| wanted(Status::Active)));
         seqs.extend(resource.queue().filter(|_| wanted(Status::Waiting)));
         seqs.retain(|seq| *seq >= page.next_seq);
         let more = seqs.len() > budget;
@@ -315,5 +346,49 @@ impl Table {
             }
         }
         page.done = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Batch, Command, Item, Mode, NewSet, OnBusy};
+    use crate::name::Stamp;
+
+    /// A resource with so many sharers, the last of which is due after a second, and a writer that waits for them.
+    fn crowd_and_writer(sharers: usize) -> (Table, ClaimId) {
+        let claim = |number: usize, mode, ttl_us| {
+            Command::ClaimSet(Box::new(NewSet {
+                id: ClaimId::from_u128(number as u128),
+                items: vec![Item { resource: "x".into(), mode }],
+                owner: "me".into(),
+                ttl_us: Some(ttl_us),
+                on_busy: OnBusy::Queue,
+                data: None,
+                idempotency: None,
+                session: None,
+                lapses: false,
+            }))
+        };
+        let mut commands = vec![Command::Upgrade { version: 3 }];
+        commands.extend((1..sharers).map(|number| claim(number, Mode::Shared, 60_000_000)));
+        commands.push(claim(sharers, Mode::Shared, 1_000_000));
+        commands.push(claim(sharers + 1, Mode::Exclusive, 60_000_000));
+        let mut table = Table::default();
+        table.apply(&Batch { stamp: Stamp { now_us: 0, wall_us: 0 }, commands });
+        (table, ClaimId::from_u128(sharers as u128 + 1))
+    }
+
+    #[test]
+    fn a_reader_looks_at_as_many_holders_as_a_command_settles() {
+        let is_unsettled = |sharers: usize, now_us: u64| {
+            let (table, writer) = crowd_and_writer(sharers);
+            let view = table.claim_view(writer, now_us);
+            assert!(view.as_ref().is_some_and(|view| view.claim.status == Status::Waiting));
+            view.is_some_and(|view| table.is_unsettled(&view, now_us))
+        };
+        assert!(!is_unsettled(SETTLED_HOLDERS_MAX, 999_999), "nothing is due yet");
+        assert!(is_unsettled(SETTLED_HOLDERS_MAX, 1_000_000));
+        assert!(!is_unsettled(SETTLED_HOLDERS_MAX + 1, 1_000_000), "the tick ends what stands further back");
     }
 }

@@ -10,6 +10,7 @@ use super::claim::{Asked, Claim, End, Live, NEVER, Revoking, Status, left_us};
 use super::packed::Packed;
 use super::resource::Slot;
 use super::restore::Row;
+use super::set::Set;
 use crate::budget::counted_bytes;
 use crate::command::{Data, Idempotency};
 use crate::limits;
@@ -58,6 +59,8 @@ struct Rare {
     granted: Option<Box<Stamp>>,
     /// What few live claims have.
     live: Option<Arc<Live>>,
+    /// What few claims have: items, a mode, a session.
+    set: Option<Box<Set>>,
 }
 
 /// The bytes that a claim has beyond its names.
@@ -65,13 +68,14 @@ struct Rare {
 pub(super) struct RareBytes {
     pub(super) data: usize,
     pub(super) reason: usize,
+    pub(super) set: usize,
     pub(super) has_key: bool,
 }
 
 impl RareBytes {
     /// What the claim counts for in its budgets; `names` is the length of its resource's and its owner's name.
     pub(super) fn counted(self, names: usize) -> u64 {
-        counted_bytes(names, self.data, self.reason, self.has_key)
+        counted_bytes(names + self.set, self.data, self.reason, self.has_key)
     }
 }
 
@@ -299,7 +303,14 @@ impl Record {
     pub(super) fn note_asked(&mut self, now_us: u64, open_us: u64) {
         let created_us = self.created.now_us;
         let live = Arc::make_mut(self.rare().live.get_or_insert_default());
-        live.asked = Some(Asked::again(live.asked, created_us, now_us, open_us));
+        let asked = Asked::again(live.asked, created_us, now_us, open_us);
+        live.asked = Some(asked);
+        if self.lapses() {
+            // Not earlier than it is: another request for it may stand open for longer than this one.
+            let latest_us = self.deadline_us;
+            self.set_deadline(asked.last_us, self.ttl_us());
+            self.deadline_us = self.deadline_us.max(latest_us);
+        }
     }
 
     /// How long a promoted claim stays active for its client to come by, at least. Asked once, at the grant.
@@ -309,6 +320,28 @@ impl Record {
         }
         let live = self.rare().live.take();
         live.and_then(|live| live.asked).map_or(0, |asked| asked.pickup_us(now_us))
+    }
+
+    // ---- items
+
+    pub(super) fn set(&self) -> Option<&Set> {
+        self.rare.as_ref()?.set.as_deref()
+    }
+
+    /// Its set, to be changed; a claim without one has none to change.
+    pub(super) fn set_mut(&mut self) -> Option<&mut Set> {
+        self.set()?;
+        self.rare().set.as_deref_mut()
+    }
+
+    pub(super) fn put_set(&mut self, set: Box<Set>) {
+        self.rare().set = Some(set);
+    }
+
+    /// Takes its set out, to be changed together with other parts of the table and put back.
+    pub(super) fn take_set(&mut self) -> Option<Box<Set>> {
+        self.set()?;
+        self.rare().set.take()
     }
 
     // ---- what is rare
@@ -327,6 +360,7 @@ impl Record {
         RareBytes {
             data: rare.data.as_ref().map_or(0, |data| data.bytes.len()),
             reason: self.reason().map_or(0, |reason| reason.len()),
+            set: rare.set.as_ref().map_or(0, |set| set.bytes as usize),
             has_key: rare.idempotency.is_some(),
         }
     }

@@ -1,7 +1,10 @@
 //! Resources: who holds each of them, who waits, who is over.
 //!
-//! In:    `steps.rs` keeps them in step with the claims. Out: sequence numbers in their order.
-//! Never: decides anything.
+//! In:    `steps.rs` and `wake.rs` keep them in step with the claims. Out: sequence numbers in their order, and the load.
+//! Never: decides anything: `load.rs` does.
+//!
+//! A live claim is *admitted* to a resource when it fits with all that came before it there; until then it stands in the
+//! queue. An admitted claim holds the resource, or *reserves* it while it waits for another resource of its set.
 //!
 //! Most resources have one claim, held or over, and nothing else, so the rest stands behind a pointer. To find one
 //! among a million by its name costs a microsecond of cache misses, so a claim knows where its resource stands.
@@ -9,14 +12,17 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+use super::crowd::Crowd;
+use super::load::Load;
 use super::name_index::{NameIndex, Spot};
 use super::names::Names;
+use crate::command::Mode;
 
 /// So many resources stand together: growing moves none of them.
 const PART_LEN: usize = 1024;
 
 /// Where a resource stands as long as it has a claim. Not part of the log: it may differ between nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
 impl Slot {
@@ -132,7 +138,7 @@ impl Resources {
 /// The claims of one resource, by sequence number.
 #[derive(Debug, Default)]
 pub struct Resource {
-    /// The holder, 0 if none; or, marked as [`OVER`], the only claim there is: most resources never have two at a time.
+    /// The exclusive holder, 0 if none; or, marked as [`OVER`], the only claim there is: most resources never have two at a time.
     first: u64,
     /// Everything else; nothing beside a claim that is over.
     rest: Option<Box<Rest>>,
@@ -145,30 +151,62 @@ const HELD: u64 = 1 << 62;
 
 #[derive(Debug, Default)]
 struct Rest {
-    /// First come, first served; ascending, since numbers are given in order of arrival.
+    /// Claims that are not admitted. First come, first served; ascending, since numbers are given in order of arrival.
     queue: VecDeque<u64>,
     /// Oldest end first.
     finished: VecDeque<u64>,
     /// Of those, the last that held the resource; 0 if none did. It is also the last of them to be forgotten.
     last_holder: u64,
+    /// Claims that share the resource, have slots of it or reserve it; few resources have any.
+    crowd: Option<Box<Crowd>>,
 }
 
 impl Resource {
-    /// The claim that holds the resource.
+    /// The claim that holds the resource; of several, the first that came.
     pub fn active(&self) -> Option<u64> {
+        self.sole_holder().or_else(|| self.crowd()?.holders().next())
+    }
+
+    /// All claims that hold the resource, in order of their arrival.
+    pub fn holders(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.sole_holder().into_iter().chain(self.crowd().into_iter().flat_map(Crowd::holders))
+    }
+
+    /// How many claims hold the resource.
+    pub fn holders_len(&self) -> u64 {
+        u64::from(self.sole_holder().is_some()) + self.crowd().map_or(0, Crowd::holders_len)
+    }
+
+    /// The claim that holds the resource exclusively.
+    pub(super) fn sole_holder(&self) -> Option<u64> {
         (self.first != 0 && self.first & OVER == 0).then_some(self.first)
     }
 
-    /// The waiting claims, next one first.
-    pub fn queue(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
-        static NONE: VecDeque<u64> = VecDeque::new();
-        self.rest.as_ref().map_or(&NONE, |rest| &rest.queue).iter().copied()
+    /// The waiting claims, next one first: those that reserve the resource, then those that stand in line for it.
+    pub fn queue(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.reserved().chain(self.blocked())
     }
 
     /// The waiting claims from this number on.
     pub fn queue_from(&self, seq: u64) -> impl Iterator<Item = u64> {
+        self.reserved().filter(move |other| *other >= seq).chain(self.blocked_from(seq))
+    }
+
+    /// The waiting claims that are admitted here, and reserve the resource until their other items are free.
+    pub fn reserved(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.crowd().into_iter().flat_map(Crowd::reserved)
+    }
+
+    /// The waiting claims that are not admitted.
+    pub(super) fn blocked(&self) -> impl DoubleEndedIterator<Item = u64> {
+        static NONE: VecDeque<u64> = VecDeque::new();
+        self.rest.as_ref().map_or(&NONE, |rest| &rest.queue).iter().copied()
+    }
+
+    /// The same, from this number on.
+    pub(super) fn blocked_from(&self, seq: u64) -> impl Iterator<Item = u64> {
         let passed = self.rest.as_ref().map_or(0, |rest| rest.queue.partition_point(|other| *other < seq));
-        self.queue().skip(passed)
+        self.blocked().skip(passed)
     }
 
     /// The finished claims, oldest end first.
@@ -189,24 +227,102 @@ impl Resource {
 
     /// The place of a waiting claim, 1 = next.
     pub fn position(&self, seq: u64) -> Option<u64> {
+        let reserved = self.crowd().map_or(0, Crowd::reserved_len);
         let queue = &self.rest.as_ref()?.queue;
-        queue.binary_search(&seq).ok().map(|place| place as u64 + 1)
+        match queue.binary_search(&seq) {
+            Ok(place) => Some(reserved + place as u64 + 1),
+            Err(_) => self.crowd()?.place_reserved(seq).map(|place| place + 1),
+        }
     }
 
-    pub(super) fn queue_len(&self) -> u64 {
-        self.rest.as_ref().map_or(0, |rest| rest.queue.len() as u64)
+    /// How many claims wait.
+    pub fn queue_len(&self) -> u64 {
+        let blocked = self.rest.as_ref().map_or(0, |rest| rest.queue.len() as u64);
+        blocked + self.crowd().map_or(0, Crowd::reserved_len)
     }
 
+    /// How many slots the resource has, as long as a live claim has or wants some.
+    pub fn capacity(&self) -> Option<u16> {
+        self.crowd()?.capacity()
+    }
+
+    pub(super) fn crowd(&self) -> Option<&Crowd> {
+        self.rest.as_ref()?.crowd.as_deref()
+    }
+
+    /// What the admitted claims come to.
+    pub(super) fn load(&self) -> Load {
+        match self.crowd() {
+            _ if self.sole_holder().is_some() => Load::Full,
+            Some(crowd) => crowd.load(),
+            None => Load::Free,
+        }
+    }
+
+    /// Whether no live or finished claim is left.
     pub(super) fn is_empty(&self) -> bool {
-        self.first == 0
-            && self.rest.as_ref().is_none_or(|rest| rest.queue.is_empty() && rest.finished.is_empty())
+        self.first == 0 && self.rest.as_ref().is_none_or(|rest| rest.is_empty())
     }
 
-    pub(super) fn set_active(&mut self, seq: Option<u64>) {
+    // ---- live claims
+
+    /// An admitted claim becomes a holder; one that reserved the resource reserves it no longer.
+    pub(super) fn hold(&mut self, seq: u64, mode: Mode) {
         if self.first & OVER != 0 {
             self.rest();
         }
-        self.first = seq.unwrap_or(0);
+        match mode {
+            Mode::Exclusive => {
+                self.first = seq;
+                self.change_crowd(|crowd| crowd.unreserve(seq, mode));
+            }
+            _ => self.crowd_mut().hold(seq, mode),
+        }
+    }
+
+    /// A waiting claim is admitted, and reserves the resource.
+    pub(super) fn reserve(&mut self, seq: u64, mode: Mode) {
+        self.crowd_mut().reserve(seq, mode);
+    }
+
+    /// A holder lets go.
+    pub(super) fn let_go(&mut self, seq: u64, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.first = 0,
+            _ => self.change_crowd(|crowd| crowd.let_go(seq, mode)),
+        }
+    }
+
+    /// A waiting claim leaves, wherever it waits.
+    pub(super) fn stop_waiting(&mut self, seq: u64, mode: Mode) {
+        if !self.remove_blocked(seq) {
+            self.change_crowd(|crowd| crowd.unreserve(seq, mode));
+        }
+    }
+
+    /// A claim that wants slots has come: as long as there is one, the resource has this many.
+    pub(super) fn add_slot_claim(&mut self, of: u16) {
+        self.crowd_mut().add_slot_claim(of);
+    }
+
+    /// A claim that wanted or had slots is over.
+    pub(super) fn remove_slot_claim(&mut self, slots: &[u16]) {
+        self.change_crowd(|crowd| crowd.remove_slot_claim(slots));
+    }
+
+    pub(super) fn crowd_mut(&mut self) -> &mut Crowd {
+        self.rest().crowd.get_or_insert_default()
+    }
+
+    /// Changes the crowd, if there is one. It goes with its last claim.
+    fn change_crowd(&mut self, change: impl FnOnce(&mut Crowd)) {
+        let Some(rest) = &mut self.rest else { return };
+        if let Some(crowd) = &mut rest.crowd {
+            change(crowd);
+            if crowd.is_empty() {
+                rest.crowd = None;
+            }
+        }
     }
 
     /// The rest, where a second claim finds room.
@@ -221,24 +337,29 @@ impl Resource {
         rest
     }
 
-    pub(super) fn push_waiting(&mut self, seq: u64) {
+    pub(super) fn push_blocked(&mut self, seq: u64) {
         self.rest().queue.push_back(seq);
     }
 
-    pub(super) fn first_waiting(&self) -> Option<u64> {
+    pub(super) fn first_blocked(&self) -> Option<u64> {
         self.rest.as_ref()?.queue.front().copied()
     }
 
-    pub(super) fn remove_waiting(&mut self, seq: u64) {
-        let Some(rest) = &mut self.rest else { return };
-        if let Ok(place) = rest.queue.binary_search(&seq) {
+    /// Takes a claim out of the queue. Says whether it stood there.
+    pub(super) fn remove_blocked(&mut self, seq: u64) -> bool {
+        let Some(rest) = &mut self.rest else { return false };
+        let place = rest.queue.binary_search(&seq);
+        if let Ok(place) = place {
             rest.queue.remove(place);
         }
         if rest.queue.is_empty() {
             // A queue that once was long gives its memory back.
             rest.queue = VecDeque::new();
         }
+        place.is_ok()
     }
+
+    // ---- finished claims
 
     /// The finished claim that held the resource last.
     pub(super) fn last_holder(&self) -> Option<u64> {
@@ -267,8 +388,14 @@ impl Resource {
         if rest.finished.pop_front() == Some(rest.last_holder) {
             rest.last_holder = 0;
         }
-        if rest.queue.is_empty() && rest.finished.is_empty() {
+        if rest.is_empty() {
             self.rest = None;
         }
+    }
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.finished.is_empty() && self.crowd.is_none()
     }
 }

@@ -1,7 +1,7 @@
 //! The table from the bytes that `snapshot.rs` made of it.
 //!
-//! In:    the chunks of a snapshot, in their order. Out: the table, or why they are none.
-//! Never: does I/O, and never believes a chunk: whoever stores chunks checks their sums, but a table whose indexes
+//! In:    the chunks of a snapshot, in their order. Out: the table, or what is wrong with them.
+//! Never: does I/O, and never trusts a chunk: the code that stores chunks checks their sums, but a table whose indexes
 //!        contradict each other would be worse than none.
 //!
 //! Two steps, so that two threads can share the work: a [`Decoder`] makes rows of bytes and knows no table; a
@@ -19,11 +19,11 @@ use super::claims::PAGE_LEN;
 use super::id_index::{IdIndex, Seed};
 use super::packed::PACKED_END;
 use super::record::Record;
-use super::resource::Slot;
+use super::set::SetRow;
 use super::snapshot::Header;
 use super::steps::key_of;
 use super::version::{FIRST_TABLE_VERSION, NEWEST_TABLE_VERSION, Version};
-use crate::command::{Data, Idempotency};
+use crate::command::{Data, Idempotency, Mode};
 use crate::limits::BUDGET_OVERRIDES_MAX;
 use crate::name::ClaimId;
 
@@ -73,7 +73,7 @@ impl fmt::Display for RestoreError {
                  start the version that wrote it, or a newer one"
             ),
             Self::Incomplete { expected, found } => {
-                write!(f, "the snapshot is incomplete: {found} of {expected} claims")
+                write!(f, "the snapshot is incomplete: it has {found} of {expected} claims")
             }
         }
     }
@@ -111,16 +111,21 @@ pub struct Decoded(Chunk);
 
 #[derive(Debug)]
 enum Chunk {
-    Header(Header, Allowed),
+    Header(Box<(Header, Allowed, Admissible)>),
     Page(Rows),
 }
+
+/// Items that fit and wait for the next entry: sequence numbers of claims, and places.
+pub(super) type Admissible = Vec<(u64, u32)>;
 
 /// The claims of a page, in order of their slots.
 #[derive(Debug)]
 struct Rows {
     number: u64,
-    /// Without their resources.
+    /// Without their resources and sets.
     claims: Vec<Record>,
+    /// The sets of some of them, by slot, in order.
+    sets: Vec<(u8, SetRow)>,
     /// The names of these, one behind the other.
     names: String,
     /// Where each ends.
@@ -140,14 +145,11 @@ impl Decoder {
     /// Reads the next chunk.
     pub fn decode(&mut self, chunk: &[u8]) -> Result<Decoded, RestoreError> {
         let Some(format) = self.format else {
-            let (header, allowed) = decode_header(chunk)?;
-            self.format = Some(header.format);
-            return Ok(Decoded(Chunk::Header(header, allowed)));
+            let header = decode_header(chunk)?;
+            self.format = Some(header.0.format);
+            return Ok(Decoded(Chunk::Header(Box::new(header))));
         };
-        let (number, rows, live): (u64, Vec<Row<'_>>, Vec<(u8, Live)>) = match format {
-            FIRST_TABLE_VERSION => decode(chunk).map(|(number, rows)| (number, rows, Vec::new()))?,
-            _ => decode(chunk)?,
-        };
+        let (number, rows, live, sets) = decode_page(format, chunk)?;
         let sorted = rows.is_sorted_by(|one, next| one.slot < next.slot);
         let fits = rows.last().is_some_and(|last| usize::from(last.slot) < PAGE_LEN);
         if !sorted || !fits {
@@ -167,7 +169,7 @@ impl Decoder {
             claims.push(Record::pack(row, owner));
         }
         take_live_parts(&mut claims, live).ok_or_else(|| out_of_order(number))?;
-        Ok(Decoded(Chunk::Page(Rows { number, claims, names, ends })))
+        Ok(Decoded(Chunk::Page(Rows { number, claims, sets, names, ends })))
     }
 
     fn owner(&mut self, name: &str) -> Arc<str> {
@@ -175,6 +177,17 @@ impl Decoder {
             Some(last) if **last == *name => last.clone(),
             _ => self.owner.insert(name.into()).clone(),
         }
+    }
+}
+
+/// A page: its number, its claims, what few live ones have, and the sets of some.
+type PageRows<'a> = (u64, Vec<Row<'a>>, Vec<(u8, Live)>, Vec<(u8, SetRow)>);
+
+fn decode_page(format: u32, chunk: &[u8]) -> Result<PageRows<'_>, RestoreError> {
+    match format {
+        FIRST_TABLE_VERSION => decode(chunk).map(|(number, rows)| (number, rows, Vec::new(), Vec::new())),
+        2 => decode(chunk).map(|(number, rows, live)| (number, rows, live, Vec::new())),
+        _ => decode(chunk),
     }
 }
 
@@ -187,14 +200,15 @@ fn take_live_parts(claims: &mut [Record], live: Vec<(u8, Live)>) -> Option<()> {
     Some(())
 }
 
-fn decode_header(chunk: &[u8]) -> Result<(Header, Allowed), RestoreError> {
+fn decode_header(chunk: &[u8]) -> Result<(Header, Allowed, Admissible), RestoreError> {
     // The format comes first, so that a newer header is named as such whatever follows.
     let (format, _) = postcard::take_from_bytes::<u32>(chunk).map_err(malformed)?;
     if Version::known(format).is_none() {
         return Err(RestoreError::UnknownFormat(format));
     }
-    let (header, allowed): (Header, Allowed) = match format {
-        FIRST_TABLE_VERSION => (decode(chunk)?, Allowed::default()),
+    let (header, allowed, admissible): (Header, Allowed, Admissible) = match format {
+        FIRST_TABLE_VERSION => (decode(chunk)?, Allowed::default(), Vec::new()),
+        2 => decode(chunk).map(|(header, allowed)| (header, allowed, Vec::new()))?,
         _ => decode(chunk)?,
     };
     let counters = [header.last_token, header.last_version, header.next_seq];
@@ -204,7 +218,7 @@ fn decode_header(chunk: &[u8]) -> Result<(Header, Allowed), RestoreError> {
     if allowed.overrides_len() > BUDGET_OVERRIDES_MAX {
         return Err(RestoreError::Malformed("there are too many overrides of budgets".into()));
     }
-    Ok((header, allowed))
+    Ok((header, allowed, admissible))
 }
 
 /// Builds a table from the chunks of a snapshot, in their order.
@@ -222,16 +236,18 @@ pub struct Restorer {
     finished: Vec<(u64, u64)>,
     /// (deadline, sequence number) of every claim that has one.
     deadlines: Vec<(u64, u64)>,
-    /// Every token.
+    /// Every token that only one claim may have.
     tokens: Vec<u64>,
+    /// What waits to be admitted.
+    admissible: Admissible,
 }
 
 impl Default for Restorer {
     fn default() -> Self {
         let (decoder, header, table, last_page, ids, keys) = Default::default();
-        let (finished, deadlines, tokens) = Default::default();
+        let (finished, deadlines, tokens, admissible) = Default::default();
         let seed = Seed::of_process();
-        Self { decoder, header, table, last_page, seed, ids, keys, finished, deadlines, tokens }
+        Self { decoder, header, table, last_page, seed, ids, keys, finished, deadlines, tokens, admissible }
     }
 }
 
@@ -245,15 +261,16 @@ impl Restorer {
     /// Takes the next chunk, which a [`Decoder`] has read.
     pub fn take(&mut self, decoded: Decoded) -> Result<(), RestoreError> {
         match decoded.0 {
-            Chunk::Header(header, allowed) => self.take_header(header, allowed),
+            Chunk::Header(header) => self.take_header(*header),
             Chunk::Page(rows) if self.header.is_some() => return self.take_page(rows),
             Chunk::Page(_) => return Err(RestoreError::Malformed("it does not begin with a header".into())),
         }
         Ok(())
     }
 
-    fn take_header(&mut self, header: Header, allowed: Allowed) {
+    fn take_header(&mut self, (header, allowed, admissible): (Header, Allowed, Admissible)) {
         self.table.allowed = allowed;
+        self.admissible = admissible;
         self.table.version = Version::known(header.format).unwrap_or_default();
         self.table.clock = header.clock;
         self.table.last_token = header.last_token;
@@ -273,32 +290,41 @@ impl Restorer {
         }
         self.last_page = Some(rows.number);
         let mut start = 0;
+        let mut sets = rows.sets.into_iter().peekable();
         for (claim, end) in rows.claims.iter_mut().zip(rows.ends) {
             let name = &rows.names[start..end as usize];
             start = end as usize;
             let seq = rows.number.saturating_mul(PAGE_LEN as u64) | u64::from(claim.slot);
-            self.take_claim(seq, claim, name).map_err(|why| wrong_claim(seq, why))?;
+            let set = sets.next_if(|(slot, _)| *slot == claim.slot).map(|(_, set)| set);
+            self.take_claim(seq, claim, name, set).map_err(|why| wrong_claim(seq, why))?;
         }
         self.table.claims.put_page(rows.number, rows.claims);
-        Ok(())
+        if sets.next().is_some() { Err(out_of_order(rows.number)) } else { Ok(()) }
     }
 
     /// Tells every index but those that are made at the end.
-    fn take_claim(&mut self, seq: u64, claim: &mut Record, name: &str) -> Result<(), &'static str> {
+    fn take_claim(
+        &mut self,
+        seq: u64,
+        claim: &mut Record,
+        name: &str,
+        set: Option<SetRow>,
+    ) -> Result<(), &'static str> {
         let table = &mut self.table;
         let slot = table.resources.obtain(name);
-        table.check_restored(seq, claim, slot)?;
+        table.check_restored(seq, claim)?;
         claim.resource = slot;
-        if claim.was_granted() {
-            self.tokens.push(claim.token.get());
+        if let Some(set) = set {
+            table.restore_set(claim, set, name)?;
+        }
+        if let Some(token) = claim.own_token() {
+            self.tokens.push(token);
         }
         if !claim.status.is_final() {
             claim.owner = table.count_live(name, &claim.owner, claim.counted_bytes(name.len()));
         }
-        let resource = table.resources.at_mut(slot);
         match claim.status {
-            Status::Active => resource.set_active(Some(seq)),
-            Status::Waiting => resource.push_waiting(seq),
+            Status::Active | Status::Waiting => table.restore_live(seq, claim)?,
             _ => self.finished.push((claim.version.get(), seq)),
         }
         self.deadlines.extend(claim.deadline_us().map(|deadline_us| (deadline_us, seq)));
@@ -311,7 +337,7 @@ impl Restorer {
 
     /// The table, once every chunk is in.
     pub fn finish(self) -> Result<Table, RestoreError> {
-        let Self { header, mut table, ids, keys, mut finished, deadlines, mut tokens, .. } = self;
+        let Self { header, mut table, ids, keys, mut finished, deadlines, mut tokens, admissible, .. } = self;
         let Some(header) = header else {
             return Err(RestoreError::Malformed("it is empty".into()));
         };
@@ -330,33 +356,48 @@ impl Restorer {
         finished.sort_unstable();
         for (_, seq) in finished {
             let claim = table.claims.at(seq);
-            let (slot, held) = (claim.resource, claim.was_granted());
-            table.resources.at_mut(slot).push_finished(seq, held);
+            let held = claim.was_granted();
+            for (slot, _) in claim.items() {
+                table.resources.at_mut(slot).push_finished(seq, held);
+            }
             table.finished.push_back(seq);
             table.count_finished(seq);
         }
         table.deadlines = deadlines.into_iter().collect();
+        table.restore_admissible(admissible)?;
         Ok(table)
     }
 }
 
 impl Table {
-    /// Whether a claim from a snapshot fits those before it, so that no index can contradict another.
-    fn check_restored(&self, seq: u64, claim: &Record, slot: Slot) -> Result<(), &'static str> {
+    /// Whether a claim from a snapshot makes sense by itself.
+    fn check_restored(&self, seq: u64, claim: &Record) -> Result<(), &'static str> {
         let live = !claim.status.is_final();
-        let held = self.resources.at(slot).active().is_some();
         match claim.status {
             _ if seq == 0 || seq >= self.claims.next_seq() => Err("has an impossible number"),
-            _ if claim.version.get() > self.last_version => Err("has a version from the future"),
-            _ if claim.token.get() > self.last_token => Err("has a token from the future"),
-            _ if live != claim.end().is_none() => Err("is over without an end, or the reverse"),
-            _ if !live && claim.deadline_us().is_some() => Err("is over and has a deadline"),
-            _ if !claim.has_sound_live_part() => Err("has something that no claim like it has"),
-            Status::Active if held || !claim.was_granted() => Err("holds what is held, or was not granted"),
-            Status::Waiting if claim.was_granted() => Err("waits and was granted"),
-            // One whose wait is over may have been passed over by a newer holder, until its turn to end comes.
-            Status::Waiting if !held && !claim.is_due(self.clock.now_us) => Err("waits for nobody"),
+            _ if claim.version.get() > self.last_version => Err("has a version above the newest one"),
+            _ if claim.token.get() > self.last_token => Err("has a token above the newest one"),
+            _ if live != claim.end().is_none() => {
+                Err("has a final status and no end, or an end and no final status")
+            }
+            _ if !live && claim.deadline_us().is_some() => Err("has ended and still has a deadline"),
+            _ if !claim.has_sound_live_part() => Err("has a part that a claim of its status cannot have"),
+            Status::Active if !claim.was_granted() => Err("is active and was never granted"),
+            Status::Waiting if claim.was_granted() => Err("is waiting and was granted"),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Record {
+    /// A token that no other claim may have: that of a plain claim, or of an item that nobody shares.
+    pub(super) fn own_token(&self) -> Option<u64> {
+        match self.set() {
+            None => self.was_granted().then_some(self.token.get()),
+            Some(set) => {
+                let alone = set.items.iter().find(|item| item.mode != Mode::Shared);
+                alone.map(|item| item.token).filter(|token| *token > 0)
+            }
         }
     }
 }
@@ -365,14 +406,14 @@ fn out_of_order(page: u64) -> RestoreError {
     RestoreError::Malformed(format!("page {page} is out of order"))
 }
 
-fn wrong_claim(seq: u64, why: &str) -> RestoreError {
+pub(super) fn wrong_claim(seq: u64, why: &str) -> RestoreError {
     RestoreError::Malformed(format!("claim {seq} {why}"))
 }
 
 fn decode<'a, T: Deserialize<'a>>(chunk: &'a [u8]) -> Result<T, RestoreError> {
     match postcard::take_from_bytes(chunk).map_err(malformed)? {
         (value, []) => Ok(value),
-        (_, rest) => Err(RestoreError::Malformed(format!("{} bytes are left over", rest.len()))),
+        (_, rest) => Err(RestoreError::Malformed(format!("{} bytes are left over at the end", rest.len()))),
     }
 }
 

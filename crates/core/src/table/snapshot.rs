@@ -3,8 +3,9 @@
 //! In:    a table. Out: [`Frozen`], a copy that shares pages with it, as a row of chunks.
 //! Never: does I/O: chunks are handed out one by one, whoever stores them frames and checks them.
 //!
-//! The first chunk is the [`Header`], then one chunk a page: its number, its claims and, since version 2, what few live ones of
-//! them have, by their places in the page. The format is the table's version: a table that was never
+//! The first chunk is the [`Header`] (with budgets since version 2, and with what waits to be admitted since version 3), then one
+//! chunk a page: its number, its claims and, by their places in the page, what few live ones of them have (since version 2)
+//! and the sets of those that have one (since version 3). The format is the table's version: a table that was never
 //! upgraded is written byte for byte as release 0.1.0 writes it, which can load it.
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use super::budgets::Allowed;
 use super::claim::{Claim, Live};
 use super::claims::{Claims, Page};
 use super::names::Names;
+use super::set::SetRow;
 use super::version::FIRST_TABLE_VERSION;
 use crate::command::Settings;
 use crate::name::Stamp;
@@ -39,8 +41,16 @@ pub struct Frozen {
     claims: Claims,
     /// Of the resources that the claims name.
     names: Names,
-    /// In snapshots from version 2 on, behind the header.
-    allowed: Box<Allowed>,
+    beside: Box<Beside>,
+}
+
+/// What stands behind the header.
+#[derive(Debug, Clone)]
+struct Beside {
+    /// From version 2 on.
+    allowed: Allowed,
+    /// From version 3 on.
+    admissible: Vec<(u64, u32)>,
 }
 
 impl Table {
@@ -56,7 +66,13 @@ impl Table {
             settings: self.settings.clone(),
         };
         let (claims, names) = (self.claims.clone(), self.resources.names().clone());
-        Frozen { header, claims, names, allowed: Box::new(self.allowed.clone()) }
+        let admissible = self.admissible.iter().copied().collect();
+        Frozen {
+            header,
+            claims,
+            names,
+            beside: Box::new(Beside { allowed: self.allowed.clone(), admissible }),
+        }
     }
 }
 
@@ -70,17 +86,23 @@ impl Frozen {
     pub fn chunks(&self) -> impl Iterator<Item = Vec<u8>> {
         let header = match self.header.format {
             FIRST_TABLE_VERSION => encode(&self.header),
-            _ => encode(&(&self.header, &self.allowed)),
+            2 => encode(&(&self.header, &self.beside.allowed)),
+            _ => encode(&(&self.header, &self.beside.allowed, &self.beside.admissible)),
         };
         let page = |(number, page)| match self.header.format {
             FIRST_TABLE_VERSION => encode(&(number, self.unpack(page))),
-            _ => encode(&(number, self.unpack(page), live_parts(page))),
+            2 => encode(&(number, self.unpack(page), live_parts(page))),
+            _ => encode(&(number, self.unpack(page), live_parts(page), Self::sets(page))),
         };
         std::iter::once(header).chain(self.claims.pages_from(0).map(page))
     }
 
     fn unpack(&self, page: &Page) -> Vec<Claim> {
         page.claims.iter().map(|claim| claim.unpack(self.names.get(claim.resource).into())).collect()
+    }
+
+    fn sets(page: &Page) -> Vec<(u8, SetRow)> {
+        page.claims.iter().filter_map(|claim| Some((claim.slot, claim.set()?.to_row()))).collect()
     }
 
     /// A fingerprint of the whole state: equal on two nodes exactly when their tables are.

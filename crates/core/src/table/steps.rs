@@ -1,22 +1,24 @@
-//! The steps that commands share: create, queue, grant, end, promote, settle, forget.
+//! The steps that commands share: create, queue, grant, end, forget. `wake.rs` says who is next, `settle.rs` ends what is due.
 //!
-//! In:    calls from `apply.rs`, under the entry's clock. Out: claims and indexes changed together, events reported.
+//! In:    calls from the commands (`apply.rs`, `claim_set.rs`, `lock_all.rs`, `revoke.rs`), `wake.rs` and `settle.rs`, under the
+//!        entry's clock. Out: claims and indexes changed together, events reported.
 //! Never: called from elsewhere: a step alone may leave a resource free that has a queue.
 
 use std::sync::Arc;
 
 use super::Table;
-use super::ahead::AHEAD;
-use super::budgets::Share;
 use super::claim::{End, Status};
+use super::crowd::Crowd;
 use super::name_index::Spot;
 use super::packed::Packed;
+#[cfg(feature = "planted")]
+use super::planted::TableBug;
 use super::record::{RareBytes, Record};
 use super::resource::Slot;
-use crate::command::{Data, Guard, OnBusy, Target};
+use crate::command::{Data, Guard, Mode, OnBusy};
 use crate::event::{Event, EventKind};
 use crate::name::ClaimId;
-use crate::outcome::{Rejection, View};
+use crate::outcome::Rejection;
 
 /// How a claim came to hold its resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,29 +30,6 @@ pub(super) enum Grant {
 }
 
 impl Table {
-    /// The claim a command means, after what is due on its resource has ended.
-    pub(super) fn find_settled(
-        &mut self,
-        target: &Target,
-        events: &mut Vec<Event>,
-    ) -> Result<u64, Rejection> {
-        match target {
-            Target::Claim(id) => {
-                let seq = self.find(*id).ok_or(Rejection::Unknown(*id))?;
-                self.settle_of(seq, events);
-                Ok(seq)
-            }
-            Target::Holder(resource) => {
-                let slot = self.resources.find(resource);
-                let holder = slot.and_then(|slot| self.settled_holder(slot, events));
-                holder.ok_or_else(|| {
-                    let last = self.last_holder(slot).map(Box::new);
-                    Rejection::NotHeld(resource.clone(), last)
-                })
-            }
-        }
-    }
-
     /// Owner before finality before version: a stranger learns nothing about the claim but that it is not his.
     pub(super) fn check_guard(&self, seq: u64, guard: &Guard) -> Result<(), Rejection> {
         let claim = self.claims.at(seq);
@@ -72,7 +51,7 @@ impl Table {
 
     pub(super) fn check_table_room(&self, more: u64) -> Result<(), Rejection> {
         let max = self.settings.claims_max;
-        if self.live() + more > max { Err(Rejection::TableFull(max)) } else { Ok(()) }
+        if self.live_items() + more > max { Err(Rejection::TableFull(max)) } else { Ok(()) }
     }
 
     pub(super) fn check_namespace_room(&self, resource: &str, more: u64) -> Result<(), Rejection> {
@@ -110,25 +89,50 @@ impl Table {
         seq
     }
 
+    /// Lets a claim wait: for each item that fits it reserves the resource, for the others it stands in line.
     pub(super) fn enqueue(&mut self, seq: u64, on_busy: OnBusy, events: &mut Vec<Event>) {
-        let slot = self.claims.at(seq).resource;
-        self.resources.at_mut(slot).push_waiting(seq);
-        if let OnBusy::QueueFor { wait_us } = on_busy {
+        let claim = self.claims.at(seq);
+        match claim.set() {
+            None => self.resources.at_mut(claim.resource).push_blocked(seq),
+            Some(set) => {
+                self.waiting_sets.add(set);
+                for item in &set.items {
+                    let resource = self.resources.at_mut(item.resource);
+                    if item.admitted {
+                        resource.reserve(seq, item.mode);
+                    } else {
+                        resource.push_blocked(seq);
+                    }
+                }
+                if let Some(session) = &set.session {
+                    self.sessions.add_waiting(session, seq);
+                }
+            }
+        }
+        let wait_us = match on_busy {
+            OnBusy::QueueFor { wait_us } => Some(wait_us),
+            _ if claim.lapses() => claim.ttl_us(),
+            _ => None,
+        };
+        if wait_us.is_some() {
             let now_us = self.clock.now_us;
-            self.update_deadline(seq, |claim| claim.set_deadline(now_us, Some(wait_us)));
+            self.update_deadline(seq, |claim| claim.set_deadline(now_us, wait_us));
         }
         self.report(seq, EventKind::Queued, events);
     }
 
-    /// Makes a claim the holder of its free resource, with the next token.
+    /// Makes a claim the holder of its resources, which all take it.
     pub(super) fn grant(&mut self, seq: u64, grant: Grant, events: &mut Vec<Event>) {
-        self.last_token += 1;
+        let token = match self.claims.at(seq).set() {
+            None => self.next_token(),
+            Some(_) => self.grant_items(seq, grant),
+        };
         self.last_version += 1;
-        let (token, version, clock) = (self.last_token, self.last_version, self.clock);
+        let (version, clock) = (self.last_version, self.clock);
         let (grace_us, by_rhythm) = (self.settings.pickup_grace_us, self.picks_up_by_rhythm());
         let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
-            let unseen = grant == Grant::FromQueue && claim.deadline_us().is_none();
+            let unseen = grant == Grant::FromQueue && (claim.deadline_us().is_none() || claim.lapses());
             claim.unpicked = unseen && claim.ttl_us().is_some() && (grace_us > 0 || by_rhythm);
             let (grace_us, pickup_us) = match claim.take_pickup_us(clock.now_us) {
                 _ if !claim.unpicked => (0, 0),
@@ -143,12 +147,64 @@ impl Table {
             let until_us = |ttl_us: u64| ttl_us.saturating_add(grace_us).max(pickup_us);
             claim.set_deadline(clock.now_us, claim.ttl_us().map(until_us));
         });
-        let (waited_us, slot) = (claim.waited_us(clock.now_us), claim.resource);
-        self.resources.at_mut(slot).set_active(Some(seq));
+        let waited_us = claim.waited_us(clock.now_us);
+        if claim.set().is_none() {
+            let slot = claim.resource;
+            self.resources.at_mut(slot).hold(seq, Mode::Exclusive);
+        }
         self.report(seq, EventKind::Activated { waited_us }, events);
     }
 
-    /// Ends a live claim. A freed resource stays free until `promote` is called.
+    fn next_token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
+    }
+
+    /// Lets a claim hold each of its items. A sharer gets the token of those who share already; all other items get one new
+    /// token together. Gives back the largest.
+    fn grant_items(&mut self, seq: u64, grant: Grant) -> u64 {
+        let mut taken = None;
+        self.claims.update(seq, |claim| taken = claim.take_set());
+        let Some(mut set) = taken else { return 0 };
+        if grant == Grant::FromQueue {
+            self.waiting_sets.remove(&set);
+        }
+        self.holding_sets.add(&set);
+        let (mut fresh, mut largest) = (None, 0);
+        for item in &mut set.items {
+            let phase = match item.mode {
+                Mode::Shared => self.resources.at(item.resource).crowd().and_then(Crowd::phase_token),
+                _ => None,
+            };
+            #[cfg(feature = "planted")]
+            let phase = self.planted_phase(item, phase);
+            item.admitted = true;
+            item.token = phase.unwrap_or_else(|| *fresh.get_or_insert_with(|| self.next_token()));
+            largest = largest.max(item.token);
+            let resource = self.resources.at_mut(item.resource);
+            resource.hold(seq, item.mode);
+            match item.mode {
+                Mode::Exclusive => {}
+                Mode::Shared => {
+                    resource.crowd_mut().set_phase_token(item.token);
+                    #[cfg(feature = "planted")]
+                    self.planted.phases.insert(item.resource, item.token);
+                }
+                Mode::Slots { take, .. } => item.slots = resource.crowd_mut().take_slots(take),
+            }
+        }
+        set.blocked = 0;
+        if let Some(session) = &set.session {
+            if grant == Grant::FromQueue {
+                self.sessions.remove(session, seq);
+            }
+            self.sessions.add_holding(session);
+        }
+        self.claims.update(seq, |claim| claim.put_set(set));
+        largest
+    }
+
+    /// Ends a live claim. Whoever fits because of that waits until `wake` is called.
     pub(super) fn end(
         &mut self,
         seq: u64,
@@ -171,13 +227,10 @@ impl Table {
         });
         let held_us = claim.held_us(ended_us).unwrap_or(0);
         let (owner, slot, rare) = (claim.owner.clone(), claim.resource, claim.rare_bytes());
-        let entry = self.resources.at_mut(slot);
-        if was_active {
-            entry.set_active(None);
-        } else {
-            entry.remove_waiting(seq);
+        match claim.set().is_some() {
+            false => self.leave(slot, (seq, 0), Mode::Exclusive, was_active),
+            true => self.leave_items(seq, was_active),
         }
-        entry.push_finished(seq, was_active);
         self.finished.push_back(seq);
         if rare.data > 0 {
             self.finished_with_data.push_back(seq);
@@ -186,119 +239,54 @@ impl Table {
         self.report(seq, EventKind::Ended { status, held_us }, events);
     }
 
-    /// Passes a free resource to the first in its queue whose wait is not over. Those before it end, as many of them as
-    /// the entry may still end; the others are passed over.
-    pub(super) fn promote(&mut self, slot: Slot, events: &mut Vec<Event>) {
-        while self.resources.at(slot).active().is_none()
-            && let Some(head) = self.next_waiting(slot)
-        {
-            if !self.claims.at(head).is_due(self.clock.now_us) {
-                self.grant_from_queue(slot, head, events);
-            } else if self.entry.overdue_left > 0 {
-                self.entry.overdue_left -= 1;
-                self.end_due(head, events);
-            } else {
-                match self.first_in_time(slot) {
-                    Some(seq) => self.grant_from_queue(slot, seq, events),
-                    None => break,
-                }
-            }
-        }
-    }
-
-    fn grant_from_queue(&mut self, slot: Slot, seq: u64, events: &mut Vec<Event>) {
-        self.resources.at_mut(slot).remove_waiting(seq);
-        self.grant(seq, Grant::FromQueue, events);
-    }
-
-    /// The first in a queue whose wait is not over. The next search goes on from there.
-    fn first_in_time(&mut self, slot: Slot) -> Option<u64> {
-        let passed = self.entry.passed.filter(|(passed, _)| *passed == slot).map_or(0, |(_, seq)| seq);
-        let mut rest = self.resources.at(slot).queue_from(passed);
-        let found = rest.find(|seq| !self.claims.at(*seq).is_due(self.clock.now_us));
-        self.entry.passed = Some((slot, found.unwrap_or(self.claims.next_seq())));
-        found
-    }
-
-    #[cfg(not(feature = "planted"))]
-    fn next_waiting(&self, slot: Slot) -> Option<u64> {
-        self.resources.at(slot).first_waiting()
-    }
-
-    #[cfg(feature = "planted")]
-    fn next_waiting(&self, slot: Slot) -> Option<u64> {
-        self.planted_next(self.resources.at(slot))
-    }
-
-    /// Who holds a resource, once what is due has ended.
-    pub(super) fn settled_holder(&mut self, slot: Slot, events: &mut Vec<Event>) -> Option<u64> {
-        self.settle(slot, events);
+    /// A claim that is over leaves one of its resources: by its number and the place of the item.
+    fn leave(&mut self, slot: Slot, item: (u64, u32), mode: Mode, was_active: bool) {
+        let (seq, _) = item;
+        let was_next = !self.admissible.is_empty() && self.admissible.remove(&item);
+        let resource = self.resources.at_mut(slot);
+        // Nobody fits because of an end in a queue of claims that want the resource alone.
+        let wakes = was_active || was_next || resource.crowd().is_some();
         #[cfg(feature = "planted")]
-        if self.planted.grant_twice {
-            return None;
+        let wakes = wakes && (was_active || self.planted.bug != Some(TableBug::WaitingEndDoesNotWake));
+        if was_active {
+            resource.let_go(seq, mode);
+        } else {
+            resource.stop_waiting(seq, mode);
         }
-        self.resources.at(slot).active()
-    }
-
-    /// Ends the holder of one resource if it is due, and hands it over.
-    pub(super) fn settle(&mut self, slot: Slot, events: &mut Vec<Event>) {
-        if let Some(seq) = self.resources.at(slot).active()
-            && self.claims.at(seq).is_due(self.clock.now_us)
-        {
-            self.end_due(seq, events);
+        resource.push_finished(seq, was_active);
+        self.entry.admissions_left += 1;
+        if wakes {
+            self.woken.push(slot);
         }
     }
 
-    /// The same, and the claims of the queue whose wait is over: as many as the entry may still end, and one at least,
-    /// so that whoever asks again comes to an end, and a full queue of them has room.
-    pub(super) fn settle_queue(&mut self, slot: Slot, events: &mut Vec<Event>) {
-        self.settle(slot, events);
-        let now_us = self.clock.now_us;
-        // Only a backlog leaves anything due; there is no need to look through a queue without one.
-        let backlog = self.earliest_deadline_us().is_some_and(|due_us| due_us <= now_us);
-        if backlog && self.entry.settled != Some(slot) {
-            let max = self.entry.overdue_left.max(1);
-            let queue = self.resources.at(slot).queue();
-            let due: Vec<u64> = queue.filter(|seq| self.claims.at(*seq).is_due(now_us)).take(max).collect();
-            if due.len() < max {
-                self.entry.settled = Some(slot);
+    fn leave_items(&mut self, seq: u64, was_active: bool) {
+        let mut taken = None;
+        self.claims.update(seq, |claim| taken = claim.take_set());
+        let Some(set) = taken else { return };
+        match was_active {
+            true => self.holding_sets.remove(&set),
+            false => self.waiting_sets.remove(&set),
+        }
+        for (place, item) in (0..).zip(&set.items) {
+            self.leave(item.resource, (seq, place), item.mode, was_active);
+            if let Mode::Slots { .. } = item.mode {
+                #[cfg(feature = "planted")]
+                let item = if self.has_bug(TableBug::SlotsNotFreed) {
+                    &super::set::SetItem { slots: Box::default(), ..item.clone() }
+                } else {
+                    item
+                };
+                self.resources.at_mut(item.resource).remove_slot_claim(&item.slots);
             }
-            self.entry.overdue_left = self.entry.overdue_left.saturating_sub(due.len());
-            due.into_iter().for_each(|seq| self.end_due(seq, events));
-        }
-    }
-
-    /// Ends a claim if it is due. If it waits, its resource is settled first: it may be its turn.
-    pub(super) fn settle_of(&mut self, seq: u64, events: &mut Vec<Event>) {
-        let claim = self.claims.at(seq);
-        if claim.status == Status::Waiting {
-            self.settle(claim.resource, events);
-        }
-        if self.claims.at(seq).is_due(self.clock.now_us) {
-            self.end_due(seq, events);
-        }
-    }
-
-    /// Ends a claim whose deadline has come, as of its deadline; what it held goes to the next from now on.
-    pub(super) fn end_due(&mut self, seq: u64, events: &mut Vec<Event>) {
-        let claim = self.claims.at(seq);
-        let (deadline_us, slot) = (claim.deadline_us().unwrap_or(self.clock.now_us), claim.resource);
-        match claim.status {
-            Status::Active => {
-                self.end(seq, claim.status_when_due(), deadline_us, None, events);
-                self.promote(slot, events);
-            }
-            _ => self.end(seq, claim.status_when_due(), deadline_us, None, events),
-        }
-    }
-
-    pub(super) fn expire_due(&mut self, max: usize, events: &mut Vec<Event>) {
-        for _ in 0..max {
-            match self.deadlines.first() {
-                Some((deadline_us, seq)) if deadline_us <= self.clock.now_us => self.end_due(seq, events),
-                _ => break,
+            if place > 0 {
+                self.uncount_item(item.resource, seq);
             }
         }
+        if let Some(session) = &set.session {
+            self.sessions.remove(session, seq);
+        }
+        self.claims.update(seq, |claim| claim.put_set(set));
     }
 
     /// Drops the oldest finished claims beyond the number that stays readable: at most `max` at a time, which is
@@ -306,10 +294,7 @@ impl Table {
     pub(super) fn forget_finished(&mut self, max: usize) {
         let beyond = (self.finished.len() as u64).saturating_sub(self.settings.finished_max);
         let count = usize::try_from(beyond).unwrap_or(usize::MAX).min(max);
-        for done in 0..count {
-            if done % AHEAD == 0 {
-                self.look_back(AHEAD.min(count - done));
-            }
+        for _ in 0..count {
             self.forget_oldest();
         }
     }
@@ -323,11 +308,13 @@ impl Table {
         if let Some(idempotency) = claim.idempotency() {
             self.by_key.remove(ClaimId::from_u128(idempotency.key), seq);
         }
-        let entry = self.resources.at_mut(claim.resource);
-        entry.pop_finished();
-        if entry.is_empty() {
-            self.last_name = self.last_name.take().filter(|(slot, _)| *slot != claim.resource);
-            self.resources.remove(claim.resource);
+        for (slot, _) in claim.items() {
+            let resource = self.resources.at_mut(slot);
+            resource.pop_finished();
+            if resource.is_empty() {
+                self.last_name = self.last_name.take().filter(|(last, _)| *last != slot);
+                self.resources.remove(slot);
+            }
         }
     }
 
@@ -363,71 +350,6 @@ impl Table {
             }
         }
         claim
-    }
-
-    /// Counts a live claim for its owner and namespace; gives back the one copy of the owner's name.
-    pub(super) fn count_live(&mut self, resource: &str, owner: &Arc<str>, bytes: u64) -> Arc<str> {
-        self.live_bytes += bytes;
-        match self.namespaces.get_mut(self.version.namespace_of(resource)) {
-            Some(share) => share.add(bytes),
-            None => {
-                self.namespaces
-                    .insert(self.version.namespace_of(resource).into(), Share { claims: 1, bytes });
-            }
-        }
-        let name = self.owners.get_key_value(owner).map_or_else(|| owner.clone(), |(name, _)| name.clone());
-        self.owners.entry(name.clone()).or_default().add(bytes);
-        name
-    }
-
-    /// A live claim, with this much beyond its names, has become a finished one.
-    fn count_ended(&mut self, slot: Slot, owner: &Arc<str>, live: RareBytes, finished: RareBytes) {
-        let name = self.resources.name(slot);
-        let names = name.len() + owner.len();
-        let bytes = live.counted(names);
-        self.live_bytes -= bytes;
-        self.finished_bytes += finished.counted(names);
-        let namespace = self.version.namespace_of(name);
-        if self.namespaces.get_mut(namespace).is_some_and(|share| share.is_empty_without(bytes)) {
-            self.namespaces.remove(namespace);
-        }
-        if self.owners.get_mut(owner).is_some_and(|share| share.is_empty_without(bytes)) {
-            self.owners.remove(owner);
-        }
-    }
-
-    pub(super) fn report(&mut self, seq: u64, kind: EventKind, events: &mut Vec<Event>) {
-        let claim = self.claims.at(seq);
-        if self.last_name.as_ref().is_none_or(|(slot, _)| *slot != claim.resource) {
-            self.last_name = Some((claim.resource, self.resources.name(claim.resource).into()));
-        }
-        events.push(Event {
-            stamp: self.clock,
-            kind,
-            claim: claim.id,
-            resource: self.shared_name(claim.resource),
-            owner: claim.owner.clone(),
-            token: claim.token.get(),
-            reason: claim.reason().cloned(),
-        });
-    }
-
-    /// The name of a resource: a copy that others have too, if it was named just before.
-    pub(super) fn shared_name(&self, slot: Slot) -> Arc<str> {
-        match &self.last_name {
-            Some((last, name)) if *last == slot => name.clone(),
-            _ => self.resources.name(slot).into(),
-        }
-    }
-
-    pub(super) fn view(&self, seq: u64) -> View {
-        let claim = self.claims.at(seq);
-        let waits = claim.status == Status::Waiting;
-        let position = if waits { self.resources.at(claim.resource).position(seq) } else { None };
-        let waiters = self.resources.at(claim.resource).queue_len();
-        let waiters = if claim.status == Status::Active { waiters } else { 0 };
-        let now_us = self.clock.now_us;
-        View { position, waiters, claim: claim.unpack(self.shared_name(claim.resource)), now_us }
     }
 }
 

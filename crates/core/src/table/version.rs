@@ -9,8 +9,9 @@
 //! | 1 | everything in release 0.1.0 |
 //! | 2 | `Upgrade`; byte budgets (`budgets.rs`): `ConfigureBudgets`, `SetBudget`, and their rules; `Refuse`; |
 //! |   | `Await`, and pick-up by the rhythm of the client: requests for a waiting claim are part of the table; |
-//! |   | `RevokeWhenGone`; |
+//! |   | `RevokeWhenGone`; data that proves ownership (`Format::Secret`); |
 //! |   | the name of a lease may contain slashes: `a/leases/b/c` counts for the namespace `a/leases` |
+//! | 3 | `ClaimSet`: modes, sets, slots and sessions; a `Revoke` wakes whoever waits after its last end |
 
 use super::Table;
 use crate::outcome::{Outcome, Rejection};
@@ -19,7 +20,7 @@ use crate::outcome::{Outcome, Rejection};
 pub const FIRST_TABLE_VERSION: u32 = 1;
 
 /// The newest version that this build knows. It reads this one and every older one.
-pub const NEWEST_TABLE_VERSION: u32 = 2;
+pub const NEWEST_TABLE_VERSION: u32 = 3;
 
 /// The version from which on names of leases may contain slashes.
 const WHOLE_NAMES_SINCE: u32 = 2;
@@ -75,6 +76,11 @@ impl Table {
     /// Whether the rhythm of a waiting claim's client decides how long a promotion waits for it.
     pub(super) fn picks_up_by_rhythm(&self) -> bool {
         self.version.number() >= 2
+    }
+
+    /// Whether a command that ends several claims wakes those behind them after the last of them.
+    pub(super) fn wakes_after_the_last(&self) -> bool {
+        self.version.number() >= 3
     }
 
     /// The version never goes back. The engine refuses entries of a version that this build does not know.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use leasehold_core::table::{Asked, ListFilter, ListPage, Revoking};
 use leasehold_core::{
-    Budgets, ClaimId, Data, Idempotency, Outcome, Rejection, Scope, Settings, Stamp, Status, Table, View,
+    Budgets, ClaimId, Data, Idempotency, ItemView, Outcome, Rejection, Scope, Settings, Stamp, Status, Table,
+    View,
 };
 
 use super::Model;
@@ -42,6 +43,9 @@ pub(crate) struct Row {
     pub(crate) position: Option<u64>,
     pub(crate) waited_us: u64,
     pub(crate) held_us: Option<u64>,
+    pub(crate) session: Option<Arc<str>>,
+    /// Empty for a plain claim.
+    pub(crate) items: Vec<ItemView>,
 }
 
 /// The answer to one command: a word, and the claims it shows.
@@ -134,6 +138,8 @@ pub(crate) fn row(view: &View) -> Row {
         position: view.position,
         waited_us: claim.waited_us(view.now_us),
         held_us: claim.held_us(view.now_us),
+        session: view.session().cloned(),
+        items: view.items().to_vec(),
     }
 }
 
@@ -165,20 +171,26 @@ fn rejected(word: &str, rejection: &Rejection) -> Answer {
         | Rejection::Final(view)
         | Rejection::NotOwner(view)
         | Rejection::Revoking(view)
+        | Rejection::NotAlone(view)
         | Rejection::VersionMismatch(view) => (String::new(), Some(view)),
         Rejection::NotHeld(resource, view) => (format!(" {resource}"), view.as_ref()),
         Rejection::Unknown(id) | Rejection::KeyReused(id) => (format!(" {id}"), None),
-        Rejection::Repeated(resource) => (format!(" {resource}"), None),
+        Rejection::Repeated(resource) | Rejection::Unsettled(resource) => (format!(" {resource}"), None),
+        Rejection::Blocked { resource, by } => (format!(" {resource}"), Some(by)),
+        Rejection::Capacity { resource, of } => (format!(" {resource} {of}"), None),
+        // Which of several cycles is shown is the table's choice.
+        Rejection::Deadlock(_) => (String::new(), None),
         Rejection::QueueFull(max)
         | Rejection::OwnerFull(max)
         | Rejection::NamespaceFull(max)
         | Rejection::OverridesFull(max)
+        | Rejection::HoldersFull(max)
         | Rejection::TableFull(max) => (format!(" {max}"), None),
         Rejection::OwnerBytes(bytes) | Rejection::NamespaceBytes(bytes) | Rejection::TableBytes(bytes) => {
             (format!(" {} of {}", bytes.used, bytes.max), None)
         }
         Rejection::TooEarly(version) => (format!(" {version}"), None),
-        Rejection::NoMemory => (String::new(), None),
+        Rejection::NoMemory | Rejection::BadItems => (String::new(), None),
     };
     Answer { word: format!("{word} {code}{more}"), rows: view.into_iter().map(|view| row(view)).collect() }
 }

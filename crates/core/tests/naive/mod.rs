@@ -6,13 +6,14 @@
 pub(crate) mod compare;
 pub(crate) mod steps;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compare::{Answer, Row};
 use leasehold_core::table::{Asked, Revoking};
 use leasehold_core::{
-    Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, NewClaim, OnBusy, Scope,
-    Settings, Stamp, Status, Target,
+    Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, Idempotency, Item, ItemView,
+    Mode, NewClaim, NewSet, OnBusy, Scope, Settings, Stamp, Status, Target,
 };
 
 /// How many claims one entry ends because they are due.
@@ -35,6 +36,23 @@ pub(crate) struct Entry {
     pub(crate) seq: u64,
     /// What a caller sees of it; its position and durations are worked out when somebody looks.
     pub(crate) row: Row,
+    /// What it wants: one exclusive item, unless it came as a set.
+    pub(crate) wants: Vec<Item>,
+    /// Where it fits with all before it: there it holds, or reserves while it waits.
+    admitted: Vec<bool>,
+    /// It is withdrawn when nobody asks for it while it waits.
+    lapses: bool,
+}
+
+impl Entry {
+    fn place(&self, resource: &str) -> Option<usize> {
+        self.wants.iter().position(|item| *item.resource == *resource)
+    }
+
+    /// A single exclusive claim: whoever names its resource means all of it.
+    fn is_alone(&self) -> bool {
+        matches!(&*self.wants, [Item { mode: Mode::Exclusive, .. }])
+    }
 }
 
 /// The whole table.
@@ -53,6 +71,10 @@ pub(crate) struct Model {
     pub(crate) claims: Vec<Entry>,
     /// How many of those this entry may still end.
     overdue_left: usize,
+    /// Resources on which something ended: who waits there may fit now. The last one is looked at first.
+    woken: Vec<Arc<str>>,
+    /// Items that fit and are not admitted yet: by claim and place.
+    admissible: BTreeSet<(u64, usize)>,
     /// More was due than the last entry ended.
     pub(crate) backlog: bool,
     events: Vec<Event>,
@@ -129,31 +151,45 @@ impl Model {
             Command::Refuse => Err(Answer::word("rejected 19")),
             Command::Await { id, wait_us } => self.activate(*id, *wait_us),
             Command::RevokeWhenGone { id, reason } => self.revoke_when_gone(*id, reason.as_ref()),
+            Command::ClaimSet(_) if self.table_version < 3 => Err(Answer::word("rejected 17 3")),
+            Command::ClaimSet(new) => self.claim_set(new),
         };
         reply.unwrap_or_else(|rejection| rejection)
     }
 
     // ---- commands
 
-    fn claim(&mut self, new: &NewClaim) -> Reply {
-        if let Some(seq) = self.by_id(new.id) {
-            self.settle_claim(seq);
-            return Ok(self.show("existing", seq));
+    /// The same request came before, by its id or its key.
+    fn earlier(&mut self, id: ClaimId, wanted: Option<Idempotency>) -> Option<Reply> {
+        if let Some(seq) = self.by_id(id) {
+            return Some(Ok(self.found_again(seq)));
         }
-        let wanted = new.idempotency;
         let same_key = |claim: &&Entry| matches!((claim.row.idempotency, wanted), (Some(known), Some(wanted)) if known.key == wanted.key);
-        if let Some(first) = self.claims.iter().find(same_key).cloned() {
-            if first.row.idempotency != wanted {
-                return Err(Answer::word(format!("rejected 8 {}", first.row.id)));
-            }
-            self.settle_claim(first.seq);
-            return Ok(self.show("existing", first.seq));
+        let first = self.claims.iter().find(same_key).cloned()?;
+        if first.row.idempotency != wanted {
+            return Some(Err(Answer::word(format!("rejected 8 {}", first.row.id))));
+        }
+        Some(Ok(self.found_again(first.seq)))
+    }
+
+    /// A request that comes again asks for its claim.
+    fn found_again(&mut self, seq: u64) -> Answer {
+        self.settle_claim(seq);
+        if self.at(seq).status == Status::Waiting && self.entry(seq).lapses {
+            self.still_waiting(seq, 0);
+        }
+        self.show("existing", seq)
+    }
+
+    fn claim(&mut self, new: &NewClaim) -> Reply {
+        if let Some(earlier) = self.earlier(new.id, new.idempotency) {
+            return earlier;
         }
         self.settle(&new.resource);
-        let holder = self.holder(&new.resource);
-        if let Some(holder) = holder {
+        let obstacle = self.obstacle(&new.resource, Mode::Exclusive);
+        if let Some(obstacle) = obstacle {
             if new.on_busy == OnBusy::Refuse {
-                return Err(self.show("rejected 1", holder));
+                return Err(self.show("rejected 1", obstacle));
             }
             let max = self.settings.queue_len_max;
             if self.queue(&new.resource).len() as u64 >= max {
@@ -169,16 +205,116 @@ impl Model {
         self.byte_room(resources, &new.owner, beyond_names).map_err(|(_, word)| rejected(&word))?;
         let seq = self.create(new.id, &new.resource, &new.owner, new.ttl_us, new.data.as_ref());
         self.at(seq).idempotency = new.idempotency;
-        if holder.is_none() {
+        Ok(self.grant_or_queue(seq, obstacle.is_some(), new.on_busy))
+    }
+
+    fn grant_or_queue(&mut self, seq: u64, waits: bool, on_busy: OnBusy) -> Answer {
+        if !waits {
             self.grant(seq, false);
-            return Ok(self.show("granted", seq));
+            return self.show("granted", seq);
         }
-        if let OnBusy::QueueFor { wait_us } = new.on_busy {
-            let deadline_us = self.clock.now_us + wait_us.max(1);
-            self.at(seq).deadline_us = Some(deadline_us);
-        }
+        let wait_us = match on_busy {
+            OnBusy::QueueFor { wait_us } => Some(wait_us),
+            _ if self.entry(seq).lapses => self.at(seq).ttl_us,
+            _ => None,
+        };
+        self.at(seq).deadline_us = wait_us.map(|wait_us| self.clock.now_us + wait_us.max(1));
         self.report(seq, EventKind::Queued);
-        Ok(self.show("queued", seq))
+        self.show("queued", seq)
+    }
+
+    fn claim_set(&mut self, new: &NewSet) -> Reply {
+        if let Some(earlier) = self.earlier(new.id, new.idempotency) {
+            return earlier;
+        }
+        let sound = |item: &Item| match item.mode {
+            Mode::Slots { take, of } => 1 <= take && take <= of && of <= 10_000,
+            _ => true,
+        };
+        if new.items.is_empty() || !new.items.iter().all(sound) {
+            return Err(Answer::word("rejected 27"));
+        }
+        for (place, item) in new.items.iter().enumerate() {
+            if new.items[..place].iter().any(|other| other.resource == item.resource) {
+                return Err(Answer::word(format!("rejected 9 {}", item.resource)));
+            }
+        }
+        for item in &new.items {
+            if let (Mode::Slots { of, .. }, Some(present)) = (item.mode, self.capacity(&item.resource))
+                && of != present
+            {
+                return Err(Answer::word(format!("rejected 23 {} {present}", item.resource)));
+            }
+        }
+        let obstacles: Vec<Option<u64>> =
+            new.items.iter().map(|item| self.obstacle(&item.resource, item.mode)).collect();
+        let first = new.items.iter().zip(&obstacles).find_map(|(item, obstacle)| Some((item, (*obstacle)?)));
+        if let (Some((item, obstacle)), OnBusy::Refuse) = (first, new.on_busy) {
+            return Err(self.show(format!("rejected 21 {}", item.resource), obstacle));
+        }
+        let max = self.settings.queue_len_max;
+        let full = |item: &Item| {
+            self.claims.iter().any(|claim| claim.place(&item.resource).is_some())
+                && self.queue(&item.resource).len() as u64 >= max
+        };
+        if first.is_some() && new.items.iter().any(full) {
+            return Err(Answer::word(format!("rejected 10 {max}")));
+        }
+        let resources: Vec<Arc<str>> = new.items.iter().map(|item| item.resource.clone()).collect();
+        self.room(&resources, &new.owner).map_err(|(_, word)| rejected(&word))?;
+        let entry = Entry {
+            seq: self.last_seq + 1,
+            row: Row {
+                idempotency: new.idempotency,
+                session: new.session.clone(),
+                ..self.new_row(new.id, &resources[0], &new.owner, new.ttl_us, new.data.as_ref())
+            },
+            wants: new.items.clone(),
+            admitted: obstacles.iter().map(Option::is_none).collect(),
+            lapses: new.lapses && new.on_busy == OnBusy::Queue,
+        };
+        let mut entry = entry;
+        entry.row.items = new.items.iter().map(not_granted).collect();
+        self.fits(bytes(&entry.row), &resources[0], &new.owner).map_err(|word| rejected(&word))?;
+        if first.is_some() && new.session.is_some() && !self.could_be_granted(&entry) {
+            return Err(Answer::word("rejected 22"));
+        }
+        self.last_seq += 1;
+        entry.row.version = self.next_version();
+        let seq = entry.seq;
+        self.claims.push(entry);
+        Ok(self.grant_or_queue(seq, first.is_some(), new.on_busy))
+    }
+
+    /// Plays out the best that can happen to a claim that would wait: a session goes on when all its claims and its descendants'
+    /// hold, and then all of them may end; claims without a session end once they are granted.
+    fn could_be_granted(&self, new: &Entry) -> bool {
+        let live = self.claims.iter().filter(|claim| !over(claim.row.status));
+        let mut left: Vec<&Entry> = live.chain([new]).collect();
+        loop {
+            let fits = |place: usize| {
+                left[place].wants.iter().all(|item| {
+                    let before = left[..place]
+                        .iter()
+                        .filter_map(|claim| Some(claim.wants[claim.place(&item.resource)?].mode));
+                    fit_together(before.chain([item.mode]))
+                })
+            };
+            let holds: Vec<bool> = (0..left.len()).map(fits).collect();
+            if holds[left.len() - 1] {
+                return true;
+            }
+            let goes_on = |session: &Arc<str>| {
+                left.iter().zip(&holds).all(|(claim, holds)| {
+                    *holds || !claim.row.session.as_ref().is_some_and(|other| is_below(other, session))
+                })
+            };
+            let ends = |place: usize| holds[place] && left[place].row.session.as_ref().is_none_or(goes_on);
+            match (0..left.len()).find(|place| ends(*place)) {
+                Some(place) => drop(left.remove(place)),
+                None => return false,
+            }
+        }
     }
 
     fn activate(&mut self, id: ClaimId, open_us: u64) -> Reply {
@@ -212,6 +348,11 @@ impl Model {
             let pause_us = now_us.saturating_sub(before.last_us).min(PICKUP_PAUSE_US_MAX);
             let longest_us = before.longest_us.max(pause_us);
             claim.asked = Some(Asked { last_us: now_us + open_us, longest_us });
+            let lapse_us = claim.ttl_us.map(|ttl_us| now_us + open_us + ttl_us.max(1));
+            if self.entry(seq).lapses {
+                let claim = self.at(seq);
+                claim.deadline_us = claim.deadline_us.max(lapse_us);
+            }
         }
         self.show("rejected 2", seq)
     }
@@ -278,7 +419,10 @@ impl Model {
         self.guard(seq, &Guard::default())?;
         if self.at(seq).status == Status::Waiting {
             self.end(seq, Status::Revoked, self.clock.now_us, reason);
-            return Ok(self.show("finished", seq));
+            let answer = self.show("finished", seq);
+            let resource = self.at(seq).resource.clone();
+            self.promote(&resource);
+            return Ok(answer);
         }
         if self.at(seq).revoking.is_none() {
             let before = self.at(seq).clone();
@@ -310,8 +454,8 @@ impl Model {
         }
         for (index, (_, resource)) in items.iter().enumerate() {
             self.settle(resource);
-            if let Some(holder) = self.holder(resource) {
-                return Err(self.show(format!("locked none {index} 1"), holder));
+            if let Some(obstacle) = self.obstacle(resource, Mode::Exclusive) {
+                return Err(self.show(format!("locked none {index} 1"), obstacle));
             }
             if items[..index].iter().any(|(_, earlier)| earlier == resource) {
                 return Err(Answer::word(format!("locked none {index} 9 {resource}")));
@@ -340,24 +484,41 @@ impl Model {
         };
         resources.sort();
         resources.dedup();
+        if let Some(resource) = resource {
+            let mut live = self.on(resource, Status::Active);
+            live.extend(self.queue(resource));
+            let shared = live.into_iter().find(|seq| *seq < before && !self.entry(*seq).is_alone());
+            if let Some(seq) = shared {
+                return Err(self.show("rejected 24", seq));
+            }
+        }
         let (mut count, mut left) = (0, REVOCATIONS);
         for resource in resources {
             if left == 0 {
                 break;
             }
-            // From the tail; the holder, who came before all of them, last.
-            let mut old: Vec<u64> = self.queue(&resource);
+            // From the tail; the holders, who came before all of them, last.
+            let mut old = self.on(&resource, Status::Active);
+            old.extend(self.queue(&resource));
             old.retain(|seq| *seq < before);
             old.reverse();
-            old.extend(self.holder(&resource).filter(|seq| *seq < before));
-            old.truncate(left);
-            left -= old.len();
+            // As many items as the command may end, and all of the last claim.
+            let items = |seq: &u64| self.entry(*seq).wants.len();
+            old.retain(|seq| {
+                let taken = left > 0;
+                left = left.saturating_sub(if taken { items(seq) } else { 0 });
+                taken
+            });
             for seq in old {
                 count += u64::from(self.revoke_one(seq, reason));
             }
-            self.promote(&resource);
-            self.settle(&resource);
+            // A command that ends several wakes after the last of them.
+            if self.table_version < 3 {
+                self.promote(&resource);
+                self.settle(&resource);
+            }
         }
+        self.wake();
         Ok(Answer::word(format!("revoked {count} {}", left == 0)))
     }
 
@@ -386,10 +547,11 @@ impl Model {
             Target::Holder(resource) => {
                 self.settle(resource);
                 if let Some(seq) = self.holder(resource) {
-                    return Ok(seq);
+                    let alone = self.entry(seq).is_alone();
+                    return if alone { Ok(seq) } else { Err(self.show("rejected 24", seq)) };
                 }
                 // Every end gets a larger version than all before, so the largest is the latest end.
-                let held = |claim: &&Entry| claim.row.resource == *resource && claim.row.activated.is_some();
+                let held = |claim: &&Entry| claim.place(resource).is_some() && claim.row.activated.is_some();
                 let last = self.claims.iter().filter(held).max_by_key(|claim| claim.row.version);
                 let seqs: Vec<u64> = last.map(|claim| claim.seq).into_iter().collect();
                 Err(self.show_all(format!("rejected 4 {resource}"), &seqs))
@@ -409,8 +571,11 @@ impl Model {
 
     /// Whether claims on all of these fit; else the place of the first that does not, and which limit said so.
     fn room(&self, resources: &[Arc<str>], owner: &str) -> Result<(), (usize, String)> {
-        let live: Vec<&Row> =
-            self.claims.iter().map(|claim| &claim.row).filter(|row| !over(row.status)).collect();
+        // Limits count items.
+        let live = self.claims.iter().filter(|claim| !over(claim.row.status));
+        let live: Vec<(&Arc<str>, &Arc<str>)> = live
+            .flat_map(|claim| claim.wants.iter().map(|item| (&item.resource, &claim.row.owner)))
+            .collect();
         let all = resources.len();
         let settings = &self.settings;
         let full = |used: usize, max: u64| all > 0 && used as u64 > max;
@@ -420,12 +585,15 @@ impl Model {
         for (index, resource) in resources.iter().enumerate() {
             let wanted = self.namespace(resource);
             let more = resources[..=index].iter().filter(|other| self.namespace(other) == wanted).count();
-            let used = live.iter().filter(|row| self.namespace(&row.resource) == wanted).count();
+            let used = live.iter().filter(|(resource, _)| self.namespace(resource) == wanted).count();
             if full(used + more, settings.claims_per_namespace_max) {
                 return Err((index, format!("12 {}", settings.claims_per_namespace_max)));
             }
         }
-        if full(live.iter().filter(|row| *row.owner == *owner).count() + all, settings.claims_per_owner_max) {
+        if full(
+            live.iter().filter(|(_, other)| ***other == *owner).count() + all,
+            settings.claims_per_owner_max,
+        ) {
             return Err((0, format!("11 {}", settings.claims_per_owner_max)));
         }
         Ok(())
@@ -514,7 +682,24 @@ impl Model {
         ttl_us: Option<u64>,
         data: Option<&Data>,
     ) -> u64 {
-        let row = Row {
+        let mut row = self.new_row(id, resource, owner, ttl_us, data);
+        row.version = self.next_version();
+        self.last_seq += 1;
+        let wants = vec![Item { resource: resource.clone(), mode: Mode::Exclusive }];
+        let (seq, admitted) = (self.last_seq, vec![false]);
+        self.claims.push(Entry { seq, row, wants, admitted, lapses: false });
+        seq
+    }
+
+    fn new_row(
+        &self,
+        id: ClaimId,
+        resource: &Arc<str>,
+        owner: &Arc<str>,
+        ttl_us: Option<u64>,
+        data: Option<&Data>,
+    ) -> Row {
+        Row {
             id,
             resource: resource.clone(),
             owner: owner.clone(),
@@ -524,7 +709,7 @@ impl Model {
             activated: None,
             renewed_wall_us: 0,
             token: 0,
-            version: self.next_version(),
+            version: 0,
             data: data.cloned(),
             idempotency: None,
             ended: None,
@@ -539,19 +724,19 @@ impl Model {
             position: None,
             waited_us: 0,
             held_us: None,
-        };
-        self.last_seq += 1;
-        self.claims.push(Entry { seq: self.last_seq, row });
-        self.last_seq
+            session: None,
+            items: Vec::new(),
+        }
     }
 
     fn grant(&mut self, seq: u64, queued: bool) {
-        self.token += 1;
-        let (clock, token, version) = (self.clock, self.token, self.next_version());
+        let token = self.grant_items(seq);
+        let (clock, version, lapses) = (self.clock, self.next_version(), self.entry(seq).lapses);
         let (grace_us, table_version) = (self.settings.pickup_grace_us, self.table_version);
         let claim = self.at(seq);
         let has_rule = grace_us > 0 || table_version >= 2;
-        claim.unpicked = queued && has_rule && claim.deadline_us.is_none() && claim.ttl_us.is_some();
+        let unseen = queued && (claim.deadline_us.is_none() || lapses);
+        claim.unpicked = unseen && has_rule && claim.ttl_us.is_some();
         // Whoever asks with an open request is told at once; whoever comes by now and then gets twice the longest pause.
         let pickup_us = match claim.asked.take() {
             Some(asked) if asked.last_us <= clock.now_us => 2 * asked.longest_us,
@@ -572,8 +757,54 @@ impl Model {
         self.report(seq, EventKind::Activated { waited_us });
     }
 
+    /// Tokens and slots of a grant. Gives back the largest token.
+    fn grant_items(&mut self, seq: u64) -> u64 {
+        let mut entry = self.entry(seq);
+        entry.admitted.fill(true);
+        let joined: Vec<Option<u64>> = entry.wants.iter().map(|item| self.phase(item)).collect();
+        // All items that begin something have one new token.
+        if joined.iter().any(Option::is_none) {
+            self.token += 1;
+        }
+        let tokens: Vec<u64> = joined.into_iter().map(|token| token.unwrap_or(self.token)).collect();
+        for (item, token) in entry.row.items.iter_mut().zip(&tokens) {
+            item.token = *token;
+            if let Mode::Slots { take, of } = item.mode {
+                let used = self.used_slots(&item.resource);
+                item.slots = (1..=of).filter(|slot| !used.contains(slot)).take(take.into()).collect();
+            }
+        }
+        let known = self.claims.iter_mut().find(|claim| claim.seq == seq).expect("the claim exists");
+        *known = entry;
+        tokens.into_iter().max().expect("a claim has an item")
+    }
+
+    /// The token of those who share a resource at the moment.
+    fn phase(&self, wanted: &Item) -> Option<u64> {
+        let active = self.claims.iter().filter(|claim| claim.row.status == Status::Active);
+        let mut items = active.flat_map(|claim| &claim.row.items);
+        let shares = |item: &&ItemView| item.resource == wanted.resource && item.mode == Mode::Shared;
+        items.find(shares).filter(|_| wanted.mode == Mode::Shared).map(|item| item.token)
+    }
+
+    fn used_slots(&self, resource: &str) -> Vec<u16> {
+        let active = self.claims.iter().filter(|claim| claim.row.status == Status::Active);
+        let items = active.flat_map(|claim| &claim.row.items).filter(|item| *item.resource == *resource);
+        items.flat_map(|item| item.slots.clone()).collect()
+    }
+
     fn end(&mut self, seq: u64, status: Status, ended_us: u64, reason: Option<&Arc<str>>) {
         let (clock, version) = (self.clock, self.next_version());
+        let entry = self.entry(seq);
+        for item in &entry.wants {
+            // In a queue of nothing but plain claims only the end of the holder lets anybody through.
+            let line = self.claims.iter().filter(|claim| !over(claim.row.status));
+            let mut line = line.filter(|claim| claim.place(&item.resource).is_some());
+            if entry.row.status == Status::Active || line.any(|claim| !claim.row.items.is_empty()) {
+                self.woken.push(item.resource.clone());
+            }
+        }
+        self.admissible.retain(|(other, _)| *other != seq);
         let claim = self.at(seq);
         let late_us = clock.now_us - ended_us;
         claim.status = status;
@@ -589,28 +820,59 @@ impl Model {
     }
 
     fn end_due(&mut self, seq: u64) {
-        let due = self.at(seq).clone();
-        let Row { status, deadline_us, ref resource, .. } = due;
-        let deadline_us = deadline_us.expect("what is due has a deadline");
-        if status == Status::Waiting {
-            return self.end(seq, Status::Withdrawn, deadline_us, None);
-        }
-        self.end(seq, when_due(&due), deadline_us, None);
-        self.promote(resource);
+        self.end_quietly(seq);
+        self.wake();
     }
 
-    fn promote(&mut self, resource: &str) {
-        // Not to a wait that is over. Such waits end first, but not too many of them.
-        for seq in self.queue(resource) {
-            if self.holder(resource).is_some() {
-                break;
+    fn end_quietly(&mut self, seq: u64) {
+        let due = self.at(seq).clone();
+        let deadline_us = due.deadline_us.expect("what is due has a deadline");
+        let status = if due.status == Status::Waiting { Status::Withdrawn } else { when_due(&due) };
+        self.end(seq, status, deadline_us, None);
+    }
+
+    fn promote(&mut self, resource: &Arc<str>) {
+        self.woken.push(resource.clone());
+        self.wake();
+    }
+
+    /// Whoever fits since the last ends is admitted, in log order, and granted with the last of its items.
+    fn wake(&mut self) {
+        loop {
+            while let Some(resource) = self.woken.pop() {
+                self.find_admissible(&resource);
             }
-            if !self.due(&self.entry(seq)) {
-                self.grant(seq, true);
-            } else if self.overdue_left > 0 {
-                self.overdue_left -= 1;
-                self.end_due(seq);
+            let Some((seq, place)) = self.admissible.pop_first() else { break };
+            let entry = self.entry(seq);
+            if !self.due(&entry) {
+                let claim = self.claims.iter_mut().find(|claim| claim.seq == seq).expect("the claim exists");
+                claim.admitted[place] = true;
+                if claim.admitted.iter().all(|admitted| *admitted) {
+                    self.grant(seq, true);
+                }
             }
+            self.woken.push(entry.wants[place].resource.clone());
+        }
+    }
+
+    /// Notes the first that stands in line, if it fits. Not one whose wait is over: those end first, but not too many of them.
+    fn find_admissible(&mut self, resource: &Arc<str>) {
+        loop {
+            let admitted = self.modes(resource, true);
+            let blocked = self.blocked(resource);
+            let Some(head) = blocked.first().filter(|_| !admitted.contains(&Mode::Exclusive)) else { return };
+            if self.due(&self.entry(*head)) && self.overdue_left > 0 {
+                self.overdue_left = self.overdue_left.saturating_sub(self.entry(*head).wants.len());
+                self.end_quietly(*head);
+                continue;
+            }
+            let Some(seq) = blocked.into_iter().find(|seq| !self.due(&self.entry(*seq))) else { return };
+            let entry = self.entry(seq);
+            let place = entry.place(resource).expect("it stands in line here");
+            if fit_together(admitted.into_iter().chain([entry.wants[place].mode])) {
+                self.admissible.insert((seq, place));
+            }
+            return;
         }
     }
 
@@ -634,8 +896,9 @@ impl Model {
     fn settle_claim(&mut self, seq: u64) {
         // A claim that is over, or holds, is itself all there is to settle; one that waits may get its turn.
         if self.at(seq).status == Status::Waiting {
-            let resource = self.at(seq).resource.clone();
-            self.settle(&resource);
+            for item in self.entry(seq).wants {
+                self.settle(&item.resource);
+            }
         }
         if self.due(&self.entry(seq)) {
             self.end_due(seq);
@@ -687,8 +950,42 @@ impl Model {
     }
 
     fn on(&self, resource: &str, status: Status) -> Vec<u64> {
-        let wanted = |claim: &&Entry| *claim.row.resource == *resource && claim.row.status == status;
+        let wanted = |claim: &&Entry| claim.place(resource).is_some() && claim.row.status == status;
         self.claims.iter().filter(wanted).map(|claim| claim.seq).collect()
+    }
+
+    /// The live claims on a resource that fit there with all before them, or that don't.
+    fn line(&self, resource: &str, admitted: bool) -> Vec<u64> {
+        let live = self.claims.iter().filter(|claim| !over(claim.row.status));
+        live.filter(|claim| claim.place(resource).is_some_and(|place| claim.admitted[place] == admitted))
+            .map(|claim| claim.seq)
+            .collect()
+    }
+
+    fn blocked(&self, resource: &str) -> Vec<u64> {
+        self.line(resource, false)
+    }
+
+    fn modes(&self, resource: &str, admitted: bool) -> Vec<Mode> {
+        let entries = self.line(resource, admitted).into_iter().map(|seq| self.entry(seq));
+        entries.filter_map(|claim| Some(claim.wants[claim.place(resource)?].mode)).collect()
+    }
+
+    /// Whoever is in the way of one more claim: it has to fit with all live claims, holding or waiting.
+    fn obstacle(&self, resource: &str, mode: Mode) -> Option<u64> {
+        let in_time = |seq: &u64| !self.due(&self.entry(*seq));
+        if fit_together(self.modes(resource, true).into_iter().chain([mode])) {
+            return self.blocked(resource).into_iter().find(in_time);
+        }
+        let reserved = || self.queue(resource).into_iter().next();
+        self.holder(resource).or_else(reserved)
+    }
+
+    /// How many slots a resource has, as long as somebody holds or wants some.
+    fn capacity(&self, resource: &str) -> Option<u16> {
+        let live = self.claims.iter().filter(|claim| !over(claim.row.status));
+        let modes = live.filter_map(|claim| Some(claim.wants[claim.place(resource)?].mode));
+        modes.into_iter().find_map(|mode| if let Mode::Slots { of, .. } = mode { Some(of) } else { None })
     }
 
     fn entry(&self, seq: u64) -> Entry {
@@ -708,9 +1005,14 @@ impl Model {
     pub(crate) fn view(&self, seq: u64) -> Row {
         let mut row = self.entry(seq).row;
         let now_us = self.clock.now_us;
+        let entry = self.entry(seq);
         if row.status == Status::Waiting {
-            let ahead = self.queue(&row.resource).into_iter().filter(|other| *other < seq).count();
-            row.position = Some(ahead as u64 + 1);
+            let place = |resource: &str| {
+                let ahead = self.queue(resource).into_iter().filter(|other| *other < seq).count();
+                ahead as u64 + 1
+            };
+            row.items.iter_mut().for_each(|item| item.position = Some(place(&item.resource)));
+            row.position = entry.wants.iter().map(|item| place(&item.resource)).max();
         }
         let until_us = row.ended.map_or(now_us, |ended| ended.now_us);
         row.waited_us = row.activated.map_or(until_us, |activated| activated.now_us) - row.created.now_us;
@@ -718,7 +1020,7 @@ impl Model {
         let active_until_us = row.deadline_us.filter(|_| row.status == Status::Active);
         let first_us = u64::from(row.ttl_us == Some(0));
         if row.status == Status::Active {
-            row.waiters = self.queue(&row.resource).len() as u64;
+            row.waiters = entry.wants.iter().map(|item| self.queue(&item.resource).len() as u64).sum();
         }
         row.left_us =
             active_until_us.map(|until_us| until_us.saturating_sub(now_us).saturating_sub(first_us));
@@ -733,10 +1035,50 @@ impl Model {
         Answer { word: word.into(), rows: seqs.iter().map(|seq| self.view(*seq)).collect() }
     }
 
+    /// One event for each item.
     fn report(&mut self, seq: u64, kind: EventKind) {
-        let Row { id, resource, owner, token, reason, .. } = self.at(seq).clone();
-        self.events.push(Event { stamp: self.clock, kind, claim: id, resource, owner, token, reason });
+        let Entry { row, wants, .. } = self.entry(seq);
+        for (place, item) in wants.into_iter().enumerate() {
+            self.events.push(Event {
+                stamp: self.clock,
+                kind,
+                claim: row.id,
+                resource: item.resource,
+                owner: row.owner.clone(),
+                token: row.items.get(place).map_or(row.token, |item| item.token),
+                mode: item.mode,
+                item: place as u16,
+                reason: row.reason.clone(),
+            });
+        }
     }
+}
+
+/// Whether claims in these modes fit together on one resource.
+fn fit_together(modes: impl Iterator<Item = Mode>) -> bool {
+    let modes: Vec<Mode> = modes.collect();
+    let slots: Option<Vec<(u16, u16)>> = modes
+        .iter()
+        .map(|mode| if let Mode::Slots { take, of } = mode { Some((*take, *of)) } else { None })
+        .collect();
+    match slots {
+        _ if modes.len() < 2 => true,
+        Some(slots) => {
+            let taken: u16 = slots.iter().map(|(take, _)| take).sum();
+            slots.iter().all(|(_, of)| taken <= *of)
+        }
+        None => modes.iter().all(|mode| *mode == Mode::Shared),
+    }
+}
+
+/// Whether a session is another one or one of its descendants.
+fn is_below(session: &str, other: &str) -> bool {
+    session == other || session.starts_with(&format!("{other}/"))
+}
+
+/// An item as it looks before its grant.
+fn not_granted(item: &Item) -> ItemView {
+    ItemView { resource: item.resource.clone(), mode: item.mode, slots: Vec::new(), token: 0, position: None }
 }
 
 fn rejected(word: &str) -> Answer {
@@ -747,7 +1089,12 @@ fn rejected(word: &str) -> Answer {
 fn bytes(row: &Row) -> u64 {
     let key = if row.idempotency.is_some() { KEY_BYTES } else { 0 };
     let reason = row.reason.as_ref().map_or(0, |reason| reason.len());
-    beyond_free(row.resource.len() + row.owner.len() + len(row.data.as_ref()) + reason + key)
+    let others: usize = row.items.iter().skip(1).map(|item| item.resource.len()).sum();
+    let slots =
+        |item: &ItemView| if let Mode::Slots { take, .. } = item.mode { 4 * usize::from(take) } else { 0 };
+    let slots: usize = row.items.iter().map(slots).sum();
+    let set = others + slots + row.session.as_ref().map_or(0, |session| session.len());
+    beyond_free(row.resource.len() + row.owner.len() + len(row.data.as_ref()) + reason + key + set)
 }
 
 fn beyond_free(bytes: usize) -> u64 {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Scope, Settings,
-    Target,
+    Budgets, ClaimId, Command, Data, Ending, Format, Guard, Idempotency, Item, Mode, NewClaim, NewSet,
+    OnBusy, Scope, Settings, Target,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -34,11 +34,39 @@ pub(crate) fn story(len: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 1..=len)
 }
 
+/// A story of up to `len` steps with sets in it. Never more is due at once than one entry ends.
+pub(crate) fn story_of_sets(len: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        200 => entry(vec(command_with_sets(), 0..5).boxed()),
+        12 => Just(Step::Snapshot),
+    ];
+    // Nearly always at the newest table version from the beginning.
+    let upgrade = prop_oneof![1 => Just(1), 1 => Just(2), 20 => Just(3)];
+    (upgrade, vec(step, 1..=len)).prop_map(|(version, steps)| {
+        let commands = vec![Command::Upgrade { version }];
+        std::iter::once(Step::Entry { now_us: 1, wall_us: 0, commands }).chain(steps).collect()
+    })
+}
+
+/// The same with crowds in it: more is due, and more fits at once, than one entry takes.
+pub(crate) fn story_of_crowds(len: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        40 => entry(vec(command_with_sets(), 0..5).boxed()),
+        3 => entry(crowd().boxed()),
+        4 => Just(Step::Snapshot),
+    ];
+    vec(step, 1..=len).prop_map(|steps| {
+        let commands = vec![Command::Upgrade { version: 3 }];
+        std::iter::once(Step::Entry { now_us: 1, wall_us: 0, commands }).chain(steps).collect()
+    })
+}
+
+fn entry(commands: BoxedStrategy<Vec<Command>>) -> impl Strategy<Value = Step> {
+    (jump(), prop_oneof![8 => Just(0), 1 => -5_000i64..5_000], commands)
+        .prop_map(|(now_us, wall_us, commands)| Step::Entry { now_us, wall_us, commands })
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let entry = |commands| {
-        (jump(), prop_oneof![8 => Just(0), 1 => -5_000i64..5_000], commands)
-            .prop_map(|(now_us, wall_us, commands)| Step::Entry { now_us, wall_us, commands })
-    };
     prop_oneof![
         200 => entry(vec(command(), 0..5).boxed()),
         1 => entry(burst().boxed()),
@@ -118,6 +146,103 @@ fn new_claim() -> impl Strategy<Value = NewClaim> {
             on_busy,
             data,
             idempotency,
+        },
+    )
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    let slots = (0u16..4, 2u16..4).prop_map(|(take, of)| Mode::Slots { take, of });
+    prop_oneof![
+        4 => Just(Mode::Exclusive),
+        4 => Just(Mode::Shared),
+        3 => (1u16..3).prop_map(|take| Mode::Slots { take, of: 3 }),
+        1 => slots,
+    ]
+}
+
+fn new_set() -> impl Strategy<Value = NewSet> {
+    let items = vec((resource(), mode()).prop_map(|(resource, mode)| Item { resource, mode }), 1..4);
+    // Twice the same resource is for the golden scripts: nearly all sets make sense.
+    let items = (items, 0u8..20).prop_map(|(mut items, odd)| {
+        if odd > 0 {
+            let mut seen: Vec<Arc<str>> = Vec::new();
+            items.retain(|item| {
+                !seen.contains(&item.resource) && {
+                    seen.push(item.resource.clone());
+                    true
+                }
+            });
+        }
+        items
+    });
+    let session = prop_oneof![Just("s"), Just("s/a"), Just("s/b"), Just("s/a/1"), Just("t"), Just("sa")];
+    let session = option::weighted(0.6, session.prop_map(Arc::from));
+    (new_claim(), items, session, any::<bool>()).prop_map(|(new, items, session, lapses)| NewSet {
+        id: new.id,
+        items,
+        owner: new.owner,
+        ttl_us: new.ttl_us,
+        on_busy: new.on_busy,
+        data: new.data,
+        idempotency: new.idempotency,
+        session,
+        lapses,
+    })
+}
+
+fn command_with_sets() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        40 => command(),
+        30 => new_set().prop_map(|new| Command::ClaimSet(Box::new(new))),
+        2 => (1u32..=3).prop_map(|version| Command::Upgrade { version }),
+        3 => Just(Command::Configure(Settings { finished_max: 10, ..Settings::default() })),
+        6 => (id(), ending()).prop_map(|(id, ending)| Command::Finish {
+            target: Target::Claim(id),
+            guard: Guard::default(),
+            ending,
+            reason: None,
+            purge_data: false,
+        }),
+    ]
+}
+
+/// A writer, and behind it more claims than one entry admits; then perhaps the writer's end.
+fn crowd() -> impl Strategy<Value = Vec<Command>> {
+    let ttl = option::weighted(0.7, 1u64..300);
+    (300u128..600, ttl, any::<bool>(), mode(), any::<bool>()).prop_map(
+        |(count, ttl_us, reserve, mode, ends)| {
+            let roomy = Command::Configure(Settings { finished_max: 5, ..Settings::default() });
+            let item = |resource: &str, mode| Item { resource: resource.into(), mode };
+            let set = |id: u128, items| {
+                let new = NewSet {
+                    id: ClaimId::from_u128(id),
+                    items,
+                    owner: "bob".into(),
+                    ttl_us,
+                    on_busy: OnBusy::Queue,
+                    data: None,
+                    idempotency: None,
+                    session: None,
+                    lapses: id.is_multiple_of(3),
+                };
+                Command::ClaimSet(Box::new(new))
+            };
+            let all = |mode| vec![item("c/1", mode), item("c/2", Mode::Shared), item("a/1", Mode::Shared)];
+            let writer =
+                Command::Claim(NewClaim::new(ClaimId::from_u128(999), "c/1", "bob", ttl_us, OnBusy::Queue));
+            let second =
+                set(998, if reserve { all(Mode::Exclusive) } else { vec![item("c/2", Mode::Exclusive)] });
+            let crowd =
+                (1_000..1_000 + count).map(|id| set(id, all(if id % 50 == 0 { mode } else { Mode::Shared })));
+            let end = |id: u128| Command::Finish {
+                target: Target::Claim(ClaimId::from_u128(id)),
+                guard: Guard::default(),
+                ending: Ending::Withdrawn,
+                reason: None,
+                purge_data: false,
+            };
+            let ends = if ends { vec![end(999), end(998)] } else { Vec::new() };
+            [roomy, writer, second].into_iter().chain(crowd).chain(ends).collect()
         },
     )
 }

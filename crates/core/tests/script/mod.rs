@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! a: claim R [ttl=T] [refuse|wait=T] [owner=O] [data=D|json=J|large=BYTES] [key=K/FINGERPRINT]
+//! a: claim R[:exclusive|:shared|:TAKE/OF],S… [session=PATH] [lapses] …     a set; `nothing` is a set without items
 //! activate a            await a wait=T
 //! renew a|holder=R [ttl=T] [data=D|json=J] [owner=O] [version=N]
 //! release|abort|withdraw|revoke a|holder=R [owner=O] [version=N] [reason=TEXT] [purge]
@@ -162,6 +163,7 @@ impl Script {
             self.table.apply(&Batch { stamp: Stamp { now_us, wall_us: now_us + lead_us }, commands });
         let by_deadline =
             |kind| matches!(kind, EventKind::Ended { status: Status::Expired | Status::Withdrawn, .. });
+        // One event for each item: the budget counts items too.
         let expired = applied.events.iter().filter(|event| by_deadline(event.kind)).count();
         self.backlog = expired >= EXPIRIES_PER_ENTRY;
         printed.extend(print::applied(&applied).into_iter().map(|line| self.names.put_in(line)));
@@ -193,10 +195,24 @@ impl Script {
     fn queue(&self, resource: &str) -> String {
         let Some(entry) = self.table.resource(resource) else { return format!("{resource}: unknown") };
         let name = |seq: u64| format!(" {}", self.names.name(self.table.view_at(seq, 0).claim.id));
-        let holder = entry.active().map_or(" nobody".into(), name);
+        let slots = |seq: u64| {
+            let view = self.table.view_at(seq, 0);
+            let item = view.items().iter().find(|item| &*item.resource == resource);
+            item.filter(|item| !item.slots.is_empty())
+                .map_or(String::new(), |item| format!("{:?}", item.slots))
+        };
+        let mut holders: String = entry.holders().map(|seq| name(seq) + &slots(seq)).collect();
+        if holders.is_empty() {
+            holders = " nobody".into();
+        }
+        let of = entry.capacity().map_or(String::new(), |of| format!("; {of} slots"));
+        let mut reserved: String = entry.reserved().map(name).collect();
+        if !reserved.is_empty() {
+            reserved = format!("; reserved by{reserved}");
+        }
         let waiting: String = entry.queue().map(name).collect();
         let finished: String = entry.finished().map(name).collect();
-        format!("{resource}: held by{holder}; waiting:{waiting}; finished:{finished}")
+        format!("{resource}: held by{holders}{of}{reserved}; waiting:{waiting}; finished:{finished}")
     }
 
     fn digest(&mut self) -> String {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use leasehold_core::table::{Bounds, ListFilter};
 use leasehold_core::{
-    Budgets, Command, Data, Ending, Format, Guard, Idempotency, NewClaim, OnBusy, Scope, Settings, Status,
-    Target,
+    Budgets, Command, Data, Ending, Format, Guard, Idempotency, Item, Mode, NewClaim, NewSet, OnBusy, Scope,
+    Settings, Status, Target,
 };
 
 use super::Names;
@@ -178,7 +178,37 @@ fn claim(name: &str, args: &mut Args, names: &mut Names) -> Result<Command, Stri
         let (key, fingerprint) = parts.ok_or("a key is NUMBER/FINGERPRINT")?;
         new.idempotency = Some(Idempotency { key, fingerprint });
     }
-    Ok(Command::Claim(new))
+    let (session, lapses) = (args.arc("session"), args.flag("lapses"));
+    if session.is_none() && !lapses && !resource.contains([',', ':']) && resource != "nothing" {
+        return Ok(Command::Claim(new));
+    }
+    let words = resource.split(',').filter(|word| *word != "nothing");
+    Ok(Command::ClaimSet(Box::new(NewSet {
+        id: new.id,
+        items: words.map(item).collect::<Result<_, _>>()?,
+        owner: new.owner,
+        ttl_us: new.ttl_us,
+        on_busy: new.on_busy,
+        data: new.data,
+        idempotency: new.idempotency,
+        session,
+        lapses,
+    })))
+}
+
+/// `R`, `R:exclusive`, `R:shared` or `R:TAKE/OF`.
+fn item(word: &str) -> Result<Item, String> {
+    let (resource, mode) = word.split_once(':').unwrap_or((word, "exclusive"));
+    let slots = || {
+        let (take, of) = mode.split_once('/')?;
+        Some(Mode::Slots { take: take.parse().ok()?, of: of.parse().ok()? })
+    };
+    let mode = match mode {
+        "exclusive" => Mode::Exclusive,
+        "shared" => Mode::Shared,
+        mode => slots().ok_or_else(|| format!("{mode} is no mode"))?,
+    };
+    Ok(Item { resource: resource.into(), mode })
 }
 
 fn finish(ending: Ending, args: &mut Args, names: &mut Names) -> Result<Command, String> {

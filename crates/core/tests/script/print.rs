@@ -60,6 +60,8 @@ fn cause(rejection: &Rejection) -> String {
         | Rejection::Final(view)
         | Rejection::NotOwner(view)
         | Rejection::Revoking(view)
+        | Rejection::NotAlone(view)
+        | Rejection::Blocked { by: view, .. }
         | Rejection::VersionMismatch(view) => format!(": {}", brief(view)),
         Rejection::KeyReused(id) => format!(": {id}"),
         _ => String::new(),
@@ -93,7 +95,7 @@ pub(crate) fn claim(view: &View) -> String {
     put("ttl", claim.ttl_us().map(time));
     put("position", view.position.map(|position| position.to_string()));
     put("until", claim.deadline_us().map(time));
-    put("token", (claim.token > 0).then(|| claim.token.to_string()));
+    put("token", view.token().map(|token| token.to_string()));
     put("version", Some(claim.version.to_string()));
     put("created", Some(wall(claim.created_us, claim.created_wall_us)));
     put("waited", Some(time(claim.waited_us(view.now_us))));
@@ -116,6 +118,8 @@ pub(crate) fn claim(view: &View) -> String {
     put("key", claim.idempotency.as_ref().map(|known| format!("{}/{}", known.key, known.fingerprint)));
     put("ended", claim.end.as_ref().map(|end| wall(end.ended_us, end.ended_wall_us)));
     put("reason", claim.reason().map(|reason| format!("{reason:?}")));
+    put("session", view.session().map(ToString::to_string));
+    words.extend(view.items().iter().map(ToString::to_string));
     words.join(" ")
 }
 
@@ -128,7 +132,12 @@ pub(crate) fn table(table: &Table) -> String {
         .collect();
     let (clock, token) = (time(table.clock().now_us), table.last_token());
     let earliest = table.earliest_deadline_us().map_or("never".into(), time);
-    format!("clock={clock} token={token} resources={} earliest={earliest}{counts}", table.resource_count())
+    let unchecked = match table.unchecked_waits() {
+        0 => String::new(),
+        waits => format!(" unchecked={waits}"),
+    };
+    let resources = table.resource_count();
+    format!("clock={clock} token={token} resources={resources} earliest={earliest}{counts}{unchecked}")
 }
 
 /// What is used of the byte budgets.

@@ -191,8 +191,12 @@ impl Certificate {
     pub(crate) fn new(names: &str, when: &str) -> Self {
         let certificate = Self(temp_path("certificate"));
         fs::create_dir_all(&certificate.0).unwrap();
-        let mut openssl = Command::new("faketime");
-        openssl.args(["-f", when, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]);
+        // It leaves a semaphore behind, named by its process: an older process may have had the same number.
+        let faketime = "rm -f /dev/shm/sem.faketime_sem_$$ /dev/shm/faketime_shm_$$ && exec faketime \"$@\"";
+        let mut openssl = Command::new("sh");
+        openssl.args([
+            "-c", faketime, "faketime", "-f", when, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+        ]);
         openssl.args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=node"]);
         openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext"]);
         openssl.arg(format!("subjectAltName={names}"));

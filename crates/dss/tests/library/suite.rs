@@ -7,6 +7,16 @@ use leasehold_lab::port::Port;
 use crate::harness::{Certificate, Link, Server, compile, finish, installed, run, source, spawn, valgrind};
 
 #[test]
+fn what_make_install_installs_has_no_debugging_symbols() {
+    for file in ["bin/leasehold", "lib/libleasehold_dss.so", "lib/libleasehold_dss.a"] {
+        let mut command = Command::new("readelf");
+        command.args(["--sections", "--wide"]).arg(installed(file));
+        let sections = run(command);
+        assert!(sections.contains(".text") && !sections.contains(".debug_info"), "{file}");
+    }
+}
+
+#[test]
 fn every_call_works_with_the_shared_library() {
     let program = compile(&source("suite.c"), "suite", Link::Shared);
     let needed = run({

@@ -57,6 +57,12 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// The space that this process may still use on the disk of a folder.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Whether there is such a folder.
 pub fn is_dir(path: &Path) -> bool {
     path.is_dir()

@@ -137,7 +137,7 @@ impl Door {
         self.old_nodes.contains(caller)
     }
 
-    /// Calls a peer. With `expected`, whoever else answers at that address is not talked to.
+    /// Calls a peer. With `expected`, it is an error if another node answers at that address.
     pub(super) async fn call(
         &self,
         address: &str,
@@ -160,12 +160,12 @@ impl Door {
             self.old_nodes.proved(node, version);
             match expected {
                 Some(expected) if expected != node => {
-                    Err(io::Error::other(format!("node {node} answers there, not node {expected}")))
+                    Err(io::Error::other(format!("node {node} answers at this address, not node {expected}")))
                 }
                 _ => Ok(stream),
             }
         };
-        machine::timeout(HANDSHAKE_MAX, call).await?
+        machine::timeout(HANDSHAKE_MAX, call).await.unwrap_or_else(|_| Err(too_slow())).map_err(in_words)
     }
 
     /// Lets a caller in, if it is one of us.
@@ -181,7 +181,23 @@ impl Door {
             self.old_nodes.proved(node, version);
             Ok((stream, node, lane))
         };
-        machine::timeout(HANDSHAKE_MAX, answer).await?
+        machine::timeout(HANDSHAKE_MAX, answer).await.unwrap_or_else(|_| Err(too_slow())).map_err(in_words)
+    }
+}
+
+fn too_slow() -> io::Error {
+    let why = format!("the greeting took longer than {} s", HANDSHAKE_MAX.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Says what the end of a connection in the middle of a greeting may mean. The kind of the error stays.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the other side closed the connection during the greeting: look into its log, and whether both nodes use TLS",
+        ),
+        _ => error,
     }
 }
 

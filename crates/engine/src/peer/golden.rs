@@ -18,7 +18,7 @@ use openraft::{BasicNode, EntryPayload, Membership};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Answer, Ask, Lane};
+use super::{Ask, Lane, PeerAnswer};
 use crate::EngineError;
 use crate::encoding::{append_after, append_from};
 use crate::entry::{Origin, Origins, Parcel, Proposal};
@@ -105,7 +105,7 @@ fn asks() -> Vec<(&'static str, Ask)> {
     ]
 }
 
-fn answers() -> Vec<(&'static str, Answer)> {
+fn answers() -> Vec<(&'static str, PeerAnswer)> {
     let status = NodeStatus {
         id: 2,
         run: 77,
@@ -128,16 +128,16 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("taken_unknown", EngineError::Unknown),
     ];
     let mut answers = vec![
-        ("voted", Answer::Vote(VoteResponse::new(Vote::new(3, 2), Some(log_id(125)), true))),
-        ("done", Answer::Done),
-        ("rejected", Answer::Rejected("no".into())),
-        ("taken", Answer::Taken(Ok(()))),
-        ("barrier_at", Answer::Barrier { index: 9, now_us: 77 }),
-        ("status_is", Answer::Status(Box::new(status))),
-        ("ask_leader", Answer::AskLeader(Some(2), Some("127.0.0.1:4082".into()))),
-        ("not_ready", Answer::NotReady),
+        ("voted", PeerAnswer::Vote(VoteResponse::new(Vote::new(3, 2), Some(log_id(125)), true))),
+        ("done", PeerAnswer::Done),
+        ("rejected", PeerAnswer::Rejected("no".into())),
+        ("taken", PeerAnswer::Taken(Ok(()))),
+        ("barrier_at", PeerAnswer::Barrier { index: 9, now_us: 77 }),
+        ("status_is", PeerAnswer::Status(Box::new(status))),
+        ("ask_leader", PeerAnswer::AskLeader(Some(2), Some("127.0.0.1:4082".into()))),
+        ("not_ready", PeerAnswer::NotReady),
     ];
-    answers.extend(errors.map(|(name, error)| (name, Answer::Taken(Err(error)))));
+    answers.extend(errors.map(|(name, error)| (name, PeerAnswer::Taken(Err(error)))));
     answers
 }
 
@@ -228,7 +228,7 @@ fn this_build_understands_every_message_of_release_0_1_0() {
     for (name, came) in released() {
         let again = match name.split('_').next().unwrap_or_default() {
             "ask" => again::<(u64, Ask)>(&came),
-            "answer" => again::<(u64, Answer)>(&came),
+            "answer" => again::<(u64, PeerAnswer)>(&came),
             "append" => append_after(vec![], &append_from(&Bytes::from(came.clone())).unwrap()).unwrap(),
             "appended" => again::<StreamAppendResult<TypeConfig>>(&came),
             "lane" => again::<Lane>(&came),

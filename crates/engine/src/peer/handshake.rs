@@ -50,7 +50,7 @@ struct Greeting {
     nonce: [u8; 32],
 }
 
-/// The last word of whoever called.
+/// The last message of the calling end.
 #[derive(Debug, Serialize, Deserialize)]
 struct Purpose {
     proof: Proof,
@@ -78,12 +78,13 @@ impl Greeting {
     fn check(&self, other: &Self) -> io::Result<()> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         if other.magic != MAGIC {
-            return refuse("what came is no greeting of a Leasehold node".into());
+            return refuse("the other side is not a Leasehold node".into());
         }
         if self.versions.0.max(other.versions.0) > self.versions.1.min(other.versions.1) {
             return refuse(format!(
-                "node {} speaks the peer protocol {:?}, and node {} speaks {:?}: upgrade one version at a time",
-                other.node, other.versions, self.node, self.versions
+                "node {} speaks versions {} to {} of the peer protocol, and node {} speaks {} to {}: upgrade one release at \
+                 a time",
+                other.node, other.versions.0, other.versions.1, self.node, self.versions.0, self.versions.1
             ));
         }
         for (writer, reader) in [(self, other), (other, self)] {
@@ -128,7 +129,10 @@ pub(super) async fn call(stream: &mut Stream, door: &Door, lane: Lane) -> io::Re
             Ok((theirs.node, version))
         }
         Verdict::No(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the end of another handshake")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the handshake ended as that of another version does: upgrade one release at a time",
+        )),
     }
 }
 
@@ -136,10 +140,7 @@ pub(super) async fn call(stream: &mut Stream, door: &Door, lane: Lane) -> io::Re
 pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(NodeId, Lane, u16)> {
     let theirs: Greeting = receive(stream, GREETING_MAX).await?;
     if theirs.magic != MAGIC {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "what came is no greeting of a Leasehold node",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side is not a Leasehold node"));
     }
     let ours = Greeting::new(door.node, door.versions.written_format());
     let version = common_version(&ours, &theirs);
@@ -148,7 +149,8 @@ pub(super) async fn answer(stream: &mut Stream, door: &Door) -> io::Result<(Node
         ours.check(&theirs)?;
     }
     if version == 1 && !door.answers_version_1(theirs.node).await {
-        let why = format!("it greets like 0.1.0, and node {} is not known to be that old", theirs.node);
+        let why =
+            format!("it greets like release 0.1.0, and node {} is not known to be that old", theirs.node);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let proofs = Proofs { secret: &door.secret, version, caller: &theirs, called: &ours };
@@ -242,7 +244,7 @@ mod tests {
         assert!(Greeting::new(1, versions.written_format()).check(&old).is_ok());
         versions.set(2);
         let raised = Greeting::new(1, versions.written_format());
-        assert_eq!(raised.entry_formats, (3, 3));
+        assert_eq!(raised.entry_formats, (ENTRY_FORMAT_NEWEST, 3));
         let refusal = raised.check(&old).unwrap_err().to_string();
         assert!(refusal.contains("node 3 is too old") && refusal.contains("upgrade node 3"), "{refusal}");
     }

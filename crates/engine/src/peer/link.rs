@@ -1,6 +1,6 @@
 //! Questions and answers over one connection to one peer, many at a time.
 //!
-//! In:    [`Ask`]s. Out: their [`Answer`]s, in whatever order they come.
+//! In:    [`Ask`]s. Out: their [`PeerAnswer`]s, in whatever order they come.
 //! Never: asks twice by itself: whoever asks knows whether a question may be repeated. Never asks over a connection on
 //!        which an answer was waited for in vain: TCP may take half a minute to notice that the peer is reached again.
 
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::pace::Pace;
 use super::wire::{FRAME_MAX, Stream, frame, receive};
-use super::{Answer, Ask, Door, Lane, PeerError};
+use super::{Ask, Door, Lane, PeerAnswer, PeerError};
 #[cfg(feature = "sim")]
 use crate::machine::simulated::{Bug, is_planted};
 use crate::machine::{self, Instant};
@@ -24,8 +24,11 @@ use crate::types::NodeId;
 /// Questions on their way at once; more wait.
 const QUEUE: usize = 256;
 
-/// A call that takes longer than this may hang.
+/// A call that takes longer than this may hang: another one is made.
 const HANGS_AFTER: Duration = Duration::from_millis(500);
+/// A connection may hang if it brings no answer at all to a question that was given up after this long. openraft gives up
+/// a transfer of leadership after two heartbeats.
+const SILENT_AFTER: Duration = Duration::from_millis(150);
 
 /// A peer that can be asked. It is called when there is a question and no connection.
 pub(super) struct Link {
@@ -38,7 +41,7 @@ pub(super) struct Link {
 }
 
 /// Those who wait for an answer; `None` once the connection is gone.
-type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>>;
+type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
 
 #[derive(Clone)]
 struct Line {
@@ -66,13 +69,13 @@ impl Link {
 
     /// Asks, and waits for the answer: as long as `time` for a connection, if there is none, and then for the answer. A new
     /// connection takes several ways there and back; the answer must not be blamed for them.
-    pub(super) async fn ask(&self, ask: &Ask, time: Duration) -> Result<Answer, PeerError> {
+    pub(super) async fn ask(&self, ask: &Ask, time: Duration) -> Result<PeerAnswer, PeerError> {
         let line = self.in_time(Instant::now() + time, self.line()).await?;
         self.ask_on(&line, ask, Instant::now() + time).await
     }
 
     /// Asks over a connection of its own, where nothing can stand in the way.
-    pub(super) async fn ask_apart(&self, ask: &Ask, time: Duration) -> Result<Answer, PeerError> {
+    pub(super) async fn ask_apart(&self, ask: &Ask, time: Duration) -> Result<PeerAnswer, PeerError> {
         let until = Instant::now() + time;
         let line = self.in_time(until, self.call()).await?;
         let answer = self.ask_on(&line, ask, until).await;
@@ -89,20 +92,13 @@ impl Link {
         line.unwrap_or_else(|_| Err(self.unreachable(&"no connection in time")))
     }
 
-    async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<Answer, PeerError> {
-        let before = line.answers.load(Ordering::Acquire);
+    async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<PeerAnswer, PeerError> {
+        let _asked = Asked { line, answers: line.answers.load(Ordering::Acquire), at: Instant::now() };
         let asked = machine::timeout_at(until, self.ask_now(line, ask)).await;
-        asked.unwrap_or_else(|_| {
-            #[cfg(feature = "sim")]
-            let before = if is_planted(Bug::StuckLinks) { u64::MAX } else { before };
-            if line.answers.load(Ordering::Acquire) == before {
-                line.hang_up.notify_one();
-            }
-            Err(PeerError::TooSlow(self.address.clone()))
-        })
+        asked.unwrap_or_else(|_| Err(PeerError::TooSlow(self.address.clone())))
     }
 
-    async fn ask_now(&self, line: &Line, ask: &Ask) -> Result<Answer, PeerError> {
+    async fn ask_now(&self, line: &Line, ask: &Ask) -> Result<PeerAnswer, PeerError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let bytes = frame(&(number, ask)).map_err(|error| self.unreachable(&error))?;
         let (reply, answer) = oneshot::channel();
@@ -124,24 +120,31 @@ impl Link {
         Ok(new)
     }
 
-    /// A connection, when it is time to call. A call that hangs may be one from before a cut healed: it is made again when the
-    /// peer calls.
+    /// A connection, when it is time to call. A call that hangs may be one from before a cut healed, or one to a peer that is
+    /// far away: others are made beside it, and the first that comes through is taken.
     pub(super) async fn call_for(&self, lane: Lane) -> std::io::Result<Stream> {
-        loop {
-            self.pace.next().await;
-            let mut call = std::pin::pin!(self.door.call(&self.address, self.node, lane));
-            let called = match machine::timeout(HANGS_AFTER, &mut call).await {
-                Ok(called) => called,
-                Err(_) => tokio::select! {
-                    biased;
-                    called = call => called,
-                    () = self.pace.heard() => continue,
-                },
-            };
-            let stream = called?;
-            self.pace.is_there();
-            return Ok(stream);
-        }
+        let call = || self.door.call(&self.address, self.node, lane);
+        self.pace.next().await;
+        let mut first = std::pin::pin!(call());
+        let others = async {
+            loop {
+                self.pace.next().await;
+                if let Ok(Ok(stream)) = machine::timeout(HANGS_AFTER, call()).await {
+                    return stream;
+                }
+            }
+        };
+        let called = match machine::timeout(HANGS_AFTER, &mut first).await {
+            Ok(called) => called,
+            Err(_) => tokio::select! {
+                biased;
+                called = first => called,
+                stream = others => Ok(stream),
+            },
+        };
+        let stream = called?;
+        self.pace.is_there();
+        Ok(stream)
     }
 
     /// A connection for questions, at once.
@@ -160,6 +163,28 @@ impl Link {
 
     fn unreachable(&self, why: &dyn std::fmt::Display) -> PeerError {
         PeerError::Unreachable { address: self.address.clone(), why: why.to_string() }
+    }
+}
+
+/// A question on a connection. It counts as waited for in vain also where the caller gives up first, and drops it: a
+/// connection that everybody gives up on would never be closed otherwise.
+struct Asked<'a> {
+    line: &'a Line,
+    /// Answers that had come by then.
+    answers: u64,
+    at: Instant,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        #[cfg(feature = "sim")]
+        if is_planted(Bug::StuckLinks) {
+            return;
+        }
+        let is_silent = self.line.answers.load(Ordering::Acquire) == self.answers;
+        if is_silent && self.at.elapsed() >= SILENT_AFTER {
+            self.line.hang_up.notify_one();
+        }
     }
 }
 
@@ -208,7 +233,7 @@ async fn carry(stream: Stream, mut outgoing: mpsc::Receiver<Vec<u8>>, ends: Ends
         }
     };
     let take = async {
-        while let Ok((number, answer)) = receive::<(u64, Answer)>(&mut reader, FRAME_MAX).await {
+        while let Ok((number, answer)) = receive::<(u64, PeerAnswer)>(&mut reader, FRAME_MAX).await {
             answers.fetch_add(1, Ordering::AcqRel);
             let reply = waiting.lock().as_mut().and_then(|waiting| waiting.remove(&number));
             if let Some(reply) = reply {
@@ -223,4 +248,60 @@ async fn carry(stream: Stream, mut outgoing: mpsc::Receiver<Vec<u8>>, ends: Ends
         () = take => {}
     }
     waiting.lock().take();
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::super::Secret;
+    use super::*;
+
+    fn door(node: NodeId) -> Arc<Door> {
+        let secret = Secret::new("a secret of the tests").unwrap();
+        // As a node does before it begins: the time for a greeting is not for that.
+        secret.prepare(false);
+        Arc::new(Door::new(node, secret, None, Default::default()))
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_its_askers_give_up_on_is_not_used_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = Link::new(door(1), Some(2), &listener.local_addr().unwrap().to_string());
+        let known = Arc::new(AtomicU64::new(0));
+        // It knows its callers, and answers nothing.
+        let called = known.clone();
+        tokio::spawn(async move {
+            let (door, mut open) = (door(2), Vec::new());
+            while let Ok((tcp, _)) = listener.accept().await {
+                open.extend(door.answer(tcp).await);
+                called.store(open.len() as u64, Ordering::Release);
+            }
+        });
+        while known.load(Ordering::Acquire) < 2 {
+            let asked = link.ask(&Ask::Barrier, Duration::from_secs(60));
+            // A question may also end at once, with the connection that is given up.
+            let asked = machine::timeout(2 * SILENT_AFTER, asked).await;
+            assert!(!matches!(asked, Ok(Ok(_))), "nobody answers");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A connection from before a cut may never bring an answer. It must not keep others from being tried.
+    #[tokio::test]
+    async fn a_call_that_hangs_does_not_stand_in_the_way_of_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = Link::new(door(1), Some(2), &listener.local_addr().unwrap().to_string());
+        let peer = door(2);
+        let answers = async {
+            let _silent = listener.accept().await;
+            while let Ok((tcp, _)) = listener.accept().await {
+                peer.answer(tcp).await.ok();
+            }
+        };
+        tokio::select! {
+            called = link.call_for(Lane::Ask) => assert!(called.is_ok(), "{:?}", called.err()),
+            () = answers => panic!("nobody can call any more"),
+        }
+    }
 }

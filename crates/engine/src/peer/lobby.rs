@@ -40,7 +40,7 @@ struct Waiting {
 
 /// A caller's place, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LobbyPlace {
     lobby: Arc<Lobby>,
     number: u64,
     address: IpAddr,
@@ -49,7 +49,7 @@ pub(super) struct Place {
 
 impl Lobby {
     /// Lets a caller in.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> LobbyPlace {
         let address = origin(address);
         let (stay, thrown_out) = oneshot::channel();
         let mut rooms = self.0.lock();
@@ -65,7 +65,12 @@ impl Lobby {
         }
         room.insert(number, Waiting { address, _stay: stay });
         drop(rooms);
-        Place { lobby: self.clone(), number, address, thrown_out }
+        LobbyPlace { lobby: self.clone(), number, address, thrown_out }
+    }
+
+    /// Whether a node is known to be at this address.
+    pub(super) fn knows(&self, address: IpAddr) -> bool {
+        self.0.lock().nodes.contains(&origin(address))
     }
 
     /// A node is known to be at this address.
@@ -77,7 +82,7 @@ impl Lobby {
     }
 }
 
-impl Place {
+impl LobbyPlace {
     /// The caller is a node: its address has places of its own from now on.
     pub(super) fn is_node(&self) {
         self.lobby.know(self.address);
@@ -89,7 +94,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LobbyPlace {
     fn drop(&mut self) {
         let mut rooms = self.lobby.0.lock();
         if rooms.strangers.remove(&self.number).is_none() {
@@ -126,7 +131,7 @@ fn origin(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn is_in(place: &mut Place) -> bool {
+    fn is_in(place: &mut LobbyPlace) -> bool {
         place.thrown_out.try_recv() == Err(oneshot::error::TryRecvError::Empty)
     }
 
@@ -135,7 +140,7 @@ mod tests {
         let lobby = Arc::new(Lobby::default());
         let address = |last: u8| IpAddr::from([192, 0, 2, last]);
         let mut quiet = lobby.enter(address(1));
-        let mut flood: Vec<Place> = (0..1000).map(|_| lobby.enter(address(2))).collect();
+        let mut flood: Vec<LobbyPlace> = (0..1000).map(|_| lobby.enter(address(2))).collect();
         let mut late = lobby.enter(address(3));
         assert!(is_in(&mut quiet) && is_in(&mut late));
         let left: Vec<usize> = (0..1000).filter(|place| is_in(&mut flood[*place])).collect();
@@ -150,7 +155,7 @@ mod tests {
         lobby.enter([192, 0, 2, 1].into()).is_node();
         let mut node = lobby.enter([192, 0, 2, 1].into());
         // As many addresses as a stranger likes: each has one caller.
-        let _flood: Vec<Place> =
+        let _flood: Vec<LobbyPlace> =
             (0..60_000u32).map(|n| lobby.enter((0x0a00_0000 + n).to_be_bytes().into())).collect();
         assert!(is_in(&mut node));
     }
@@ -160,7 +165,7 @@ mod tests {
         let lobby = Arc::new(Lobby::default());
         let mut other = lobby.enter("2001:db8:0:2::1".parse().unwrap());
         let at = |n: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, n));
-        let _flood: Vec<Place> = (0..1000).map(|n| lobby.enter(at(n))).collect();
+        let _flood: Vec<LobbyPlace> = (0..1000).map(|n| lobby.enter(at(n))).collect();
         assert!(is_in(&mut other));
     }
 }

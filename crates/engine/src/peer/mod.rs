@@ -50,7 +50,7 @@ pub(super) use self::replicate::PeerNetwork;
 pub use self::secret::Secret;
 pub(super) use self::serve::PeerServer;
 
-/// How long an answer may take. Whoever asks tries again, or elsewhere.
+/// How long an answer may take. Then the caller asks again, or another node.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The same where a client waits, and a leader answers at once: a connection from before a cut may never bring the answer. In a
 /// cluster with long ways it is [`BEATS`] heartbeats, if these are longer.
@@ -64,7 +64,7 @@ const CHANGE_MAX: Duration = Duration::from_secs(120);
 /// What a connection is for. One purpose each, so that a snapshot never stands in the way of a vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Lane {
-    /// [`Ask`]s and [`Answer`]s, each under a number.
+    /// [`Ask`]s and [`PeerAnswer`]s, each under a number.
     Ask,
     /// Entries and heartbeats, and how far they got, in order.
     Append,
@@ -110,7 +110,7 @@ pub(super) enum Ask {
 
 /// The answer to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum PeerAnswer {
     Vote(VoteResponse<TypeConfig>),
     Done,
     /// openraft said no.
@@ -132,7 +132,7 @@ pub(super) enum Answer {
 /// Why a peer gave no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum PeerError {
-    #[error("node {0} is not among the members")]
+    #[error("node {0} is not a member of this cluster")]
     NoMember(NodeId),
     #[error("can't reach {address}: {why}")]
     Unreachable { address: String, why: String },
@@ -140,7 +140,7 @@ pub(super) enum PeerError {
     Lost(String),
     #[error("{0} did not answer in time")]
     TooSlow(String),
-    #[error("{0} gave an answer to another question")]
+    #[error("{0} gave an unexpected answer")]
     Confused(String),
 }
 
@@ -151,7 +151,7 @@ impl PeerError {
     }
 }
 
-impl Answer {
+impl PeerAnswer {
     /// Whether a parcel was taken.
     pub(super) fn taken(self) -> Result<Result<(), EngineError>, PeerError> {
         match self {
@@ -176,6 +176,11 @@ impl Peers {
     pub(super) fn new(door: Arc<Door>, heartbeat: Duration) -> Self {
         let client_waits = CLIENT_WAITS_MAX.max(BEATS * heartbeat);
         Self { door, links: Mutex::default(), asked: Mutex::default(), client_waits }
+    }
+
+    /// How long a client's question to a leader may take.
+    pub(super) fn client_waits(&self) -> Duration {
+        self.client_waits
     }
 
     /// A peer asked for something on behalf of a client.
@@ -215,7 +220,7 @@ impl Peers {
     }
 
     /// Asks a member.
-    pub(super) async fn ask(&self, id: NodeId, ask: &Ask) -> Result<Answer, PeerError> {
+    pub(super) async fn ask(&self, id: NodeId, ask: &Ask) -> Result<PeerAnswer, PeerError> {
         let link = self.links.lock().get(&id).cloned();
         let time = match ask {
             Ask::Change(_) | Ask::Join { .. } => CHANGE_MAX,
@@ -225,8 +230,8 @@ impl Peers {
         link.ok_or(PeerError::NoMember(id))?.ask(ask, time).await
     }
 
-    /// Asks whoever is at an address: a seed of which no more is known.
-    pub(super) async fn ask_at(&self, address: &str, ask: &Ask) -> Result<Answer, PeerError> {
+    /// Asks the node at an address, whichever it is.
+    pub(super) async fn ask_at(&self, address: &str, ask: &Ask) -> Result<PeerAnswer, PeerError> {
         let time = if matches!(ask, Ask::Join { .. }) { CHANGE_MAX } else { ANSWER_MAX };
         Link::new(self.door.clone(), None, address).ask(ask, time).await
     }

@@ -21,6 +21,8 @@ pub(super) struct Pace {
     calls: Mutex<Calls>,
     /// Told when the peer has called.
     heard: Notify,
+    /// Told when the peer is there again after calls in vain.
+    back: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -57,13 +59,17 @@ impl Pace {
 
     /// The peer is there: it answered, or called.
     pub(super) fn is_there(&self) {
-        *self.calls.lock() = Calls::default();
+        let before = std::mem::take(&mut *self.calls.lock());
         self.heard.notify_waiters();
+        // One of them may be the call that was answered just now.
+        if before.unanswered > 1 {
+            self.back.notify_waiters();
+        }
     }
 
-    /// Returns when the peer has shown again that it is there.
-    pub(super) async fn heard(&self) {
-        self.heard.notified().await;
+    /// Returns when the peer is there again after calls in vain. Connections from before may be stuck.
+    pub(super) async fn is_back(&self) {
+        self.back.notified().await;
     }
 }
 
@@ -75,6 +81,8 @@ fn pause(unanswered: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -94,5 +102,18 @@ mod tests {
         let (next, there) = (pace.next(), async { pace.is_there() });
         tokio::join!(biased; next, there);
         assert_eq!(pace.calls.lock().unanswered, 1);
+    }
+
+    #[test]
+    fn a_peer_is_back_when_it_answers_after_calls_in_vain() {
+        let pace = Pace::default();
+        let mut context = Context::from_waker(Waker::noop());
+        for (calls, is_back) in [(1, false), (2, true)] {
+            let mut back = std::pin::pin!(pace.is_back());
+            assert!(back.as_mut().poll(&mut context).is_pending());
+            pace.calls.lock().unanswered = calls;
+            pace.is_there();
+            assert_eq!(back.as_mut().poll(&mut context).is_ready(), is_back, "after {calls} calls");
+        }
     }
 }

@@ -27,7 +27,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::link::Link;
 use super::wire::{FRAME_MAX, PIECE_LEN, Stream, frame, frame_of, receive};
-use super::{Answer, Ask, Lane, PeerError, Peers};
+use super::{Ask, Lane, PeerAnswer, PeerError, Peers};
 use crate::encoding::append_after;
 use crate::machine::{self, Instant, StopOnDrop, fs};
 use crate::snapshot_file::SnapshotFile;
@@ -70,7 +70,7 @@ fn unreachable(error: &(impl std::error::Error + 'static)) -> Unreachable<TypeCo
 }
 
 impl ToPeer {
-    async fn ask(&self, ask: &Ask, time: Duration) -> RpcResult<Answer> {
+    async fn ask(&self, ask: &Ask, time: Duration) -> RpcResult<PeerAnswer> {
         self.link.ask(ask, time).await.map_err(|error| RPCError::Unreachable(unreachable(&error)))
     }
 
@@ -82,7 +82,7 @@ impl ToPeer {
     async fn vote_by(&self, ask: Ask, time: Duration) -> RpcResult<VoteResponse<TypeConfig>> {
         let asked = self.link.ask_apart(&ask, time).await;
         match asked.map_err(|error| RPCError::Unreachable(unreachable(&error)))? {
-            Answer::Vote(response) => Ok(response),
+            PeerAnswer::Vote(response) => Ok(response),
             _ => self.confused(),
         }
     }
@@ -92,25 +92,38 @@ impl ToPeer {
         vote: Vote,
         snapshot: Snapshot,
     ) -> io::Result<SnapshotResponse<TypeConfig>> {
-        let mut stream = self.link.call_for(Lane::Snapshot).await?;
-        let path = snapshot.snapshot.path;
-        let open = move || fs::open_whole(&path).and_then(|file| Ok((fs::file_len(&file)?, file)));
-        let (len, mut file) = machine::blocking(open).await??;
-        stream.write_all(&frame(&(vote, &snapshot.meta, len))?).await?;
-        loop {
-            let mut piece = Vec::with_capacity(PIECE_LEN);
-            let read =
-                move || (&mut file).take(PIECE_LEN as u64).read_to_end(&mut piece).map(|_| (file, piece));
-            let (back, piece) = machine::blocking(read).await??;
-            if piece.is_empty() {
-                break;
-            }
-            stream.write_all(&piece).await?;
-            file = back;
+        let stream = self.link.call_for(Lane::Snapshot).await?;
+        tokio::select! {
+            biased;
+            sent = send_snapshot_on(stream, vote, snapshot) => sent,
+            // A slow disk may take its time, so a silent connection is not given up soon. But one from before a cut would
+            // keep the peer waiting for as long.
+            () = self.link.pace().is_back() => Err(io::ErrorKind::TimedOut.into()),
         }
-        stream.flush().await?;
-        receive(&mut stream, FRAME_MAX).await
     }
+}
+
+async fn send_snapshot_on(
+    mut stream: Stream,
+    vote: Vote,
+    snapshot: Snapshot,
+) -> io::Result<SnapshotResponse<TypeConfig>> {
+    let path = snapshot.snapshot.path;
+    let open = move || fs::open_whole(&path).and_then(|file| Ok((fs::file_len(&file)?, file)));
+    let (len, mut file) = machine::blocking(open).await??;
+    stream.write_all(&frame(&(vote, &snapshot.meta, len))?).await?;
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_LEN);
+        let read = move || (&mut file).take(PIECE_LEN as u64).read_to_end(&mut piece).map(|_| (file, piece));
+        let (back, piece) = machine::blocking(read).await??;
+        if piece.is_empty() {
+            break;
+        }
+        stream.write_all(&piece).await?;
+        file = back;
+    }
+    stream.flush().await?;
+    receive(&mut stream, FRAME_MAX).await
 }
 
 impl RaftNetworkV2<TypeConfig> for ToPeer {
@@ -193,8 +206,8 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
         option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
         match self.ask(&Ask::Transfer(req), option.hard_ttl()).await? {
-            Answer::Done => Ok(Ok(())),
-            Answer::Rejected(why) => {
+            PeerAnswer::Done => Ok(Ok(())),
+            PeerAnswer::Rejected(why) => {
                 let error = io::Error::other(why);
                 Err(RPCError::Unreachable(unreachable(&error)))
             }

@@ -70,8 +70,8 @@ impl Secret {
         let bits = bits(&String::from_utf8_lossy(&self.text));
         if warns && bits < BITS_MIN {
             tracing::warn!(
-                "the cluster secret is weak (about {bits:.0} bits): whoever can pose as a node to another one could guess \
-                 it. Make one with `openssl rand -hex 32`"
+                "the cluster secret is weak (about {bits:.0} bits): an attacker that poses as a node could guess it. Make \
+                 one with `openssl rand -hex 32`"
             );
         }
     }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::wire::{FRAME_MAX, PIECE_LEN, Stream, frame, receive, receive_bytes, send};
-use super::{Answer, Ask, Door, Lane, lobby};
+use super::{Ask, Door, Lane, PeerAnswer, lobby};
 use crate::Engine;
 use crate::encoding::append_from;
 use crate::machine::net::{TcpListener, TcpStream};
@@ -67,17 +67,24 @@ impl PeerServer {
                         match server.let_in(tcp, lobby).await {
                             Ok((stream, node, lane)) => {
                                 let Ok(_place) = places.try_acquire() else {
-                                    tracing::warn!(node, "too many connections of peers");
+                                    tracing::warn!(
+                                        node,
+                                        "a connection of node {node} was refused: {CONNECTIONS_MAX} connections of peers are open"
+                                    );
                                     return;
                                 };
                                 server.serve(stream, node, lane).await;
                             }
+                            // A node that stops, or is killed, hangs up in the middle of its greeting.
+                            Err(error)
+                                if error.kind() == io::ErrorKind::UnexpectedEof
+                                    && server.door.lobby.knows(caller.ip()) => {}
                             Err(error) => turned_away.count(caller, &error),
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection of a peer could not be accepted");
+                    tracing::warn!(%error, "a connection of a peer could not be accepted; trying again");
                     machine::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -85,11 +92,17 @@ impl PeerServer {
     }
 
     /// The handshake, unless the caller's place in the lobby goes to a newer one first.
-    async fn let_in(&self, tcp: TcpStream, mut place: lobby::Place) -> io::Result<(Stream, NodeId, Lane)> {
+    async fn let_in(
+        &self,
+        tcp: TcpStream,
+        mut place: lobby::LobbyPlace,
+    ) -> io::Result<(Stream, NodeId, Lane)> {
         let known = tokio::select! {
             biased;
             known = self.door.answer(tcp) => known?,
-            () = place.thrown_out() => return Err(io::Error::other("it had to make room for a newer caller")),
+            () = place.thrown_out() => {
+                return Err(io::Error::other("it had not proved who it is when a newer caller needed its place"));
+            }
         };
         place.is_node();
         Ok(known)
@@ -145,7 +158,7 @@ impl PeerServer {
     async fn append(&self, stream: Stream, node: NodeId) -> io::Result<()> {
         let (reader, mut writer) = tokio::io::split(stream);
         if !self.engine.is_admitted() {
-            return Err(io::Error::other("this node is not let in yet"));
+            return Err(io::Error::other("this node has not joined its cluster yet"));
         }
         let requests = stream::unfold(reader, move |mut reader: ReadHalf<Stream>| async move {
             let received = receive_bytes(&mut reader, FRAME_MAX).await;
@@ -175,7 +188,7 @@ impl PeerServer {
 
     async fn snapshot(&self, mut stream: Stream) -> io::Result<()> {
         if !self.engine.is_admitted() {
-            return Err(io::Error::other("this node is not let in yet"));
+            return Err(io::Error::other("this node has not joined its cluster yet"));
         }
         let (vote, meta, len): (Vote, SnapshotMeta, u64) = receive(&mut stream, FRAME_MAX).await?;
         let dir = self.engine.snapshot_dir();
@@ -184,7 +197,7 @@ impl PeerServer {
             fs::remove_file(&path).ok();
             return Err(error);
         }
-        tracing::info!(bytes = len, "a snapshot of the leader has come");
+        tracing::info!(bytes = len, "a snapshot from the leader has arrived");
         let snapshot = openraft::type_config::alias::SnapshotOf::<TypeConfig, SnapshotFile> {
             meta,
             snapshot: SnapshotFile { path: path.clone() },
@@ -212,53 +225,57 @@ async fn receive_file(stream: &mut Stream, mut file: fs::File, len: u64) -> io::
 
 impl Engine {
     /// What this node says to a peer.
-    pub(super) async fn answer_peer(self: &Arc<Self>, ask: Ask) -> Answer {
+    pub(super) async fn answer_peer(self: &Arc<Self>, ask: Ask) -> PeerAnswer {
         let admitted = self.is_admitted();
         if matches!(ask, Ask::Forward(_) | Ask::Barrier) {
             self.peers.note_asked();
         }
         match ask {
-            Ask::Status { digest } => Answer::Status(Box::new(self.status(digest).await)),
+            Ask::Status { digest } => PeerAnswer::Status(Box::new(self.status(digest).await)),
             Ask::Welcome { run } if run == self.awaited.run() => {
+                self.journal.let_in();
                 self.open();
-                Answer::Done
+                PeerAnswer::Done
             }
-            Ask::Welcome { .. } => Answer::NotReady,
-            _ if !admitted => Answer::NotReady,
+            Ask::Welcome { .. } => PeerAnswer::NotReady,
+            _ if !admitted => PeerAnswer::NotReady,
             Ask::Vote(request) => match self.raft().vote(request).await {
-                Ok(response) => Answer::Vote(response),
-                Err(error) => Answer::Rejected(error.to_string()),
+                Ok(response) => PeerAnswer::Vote(response),
+                Err(error) => PeerAnswer::Rejected(error.to_string()),
             },
             Ask::PreVote(request) => match self.raft().pre_vote(request).await {
-                Ok(response) => Answer::Vote(response),
-                Err(error) => Answer::Rejected(error.to_string()),
+                Ok(response) => PeerAnswer::Vote(response),
+                Err(error) => PeerAnswer::Rejected(error.to_string()),
             },
-            Ask::Transfer(request) => match self.raft().handle_transfer_leader(request).await {
-                Ok(Ok(())) => Answer::Done,
-                Ok(Err(error)) => Answer::Rejected(error.to_string()),
-                Err(error) => Answer::Rejected(error.to_string()),
-            },
-            Ask::Forward(parcel) => Answer::Taken(self.proposer().take_forwarded(parcel).await),
+            Ask::Transfer(request) => {
+                self.journal.asked_to_lead(request.from_leader().leader_id.node_id);
+                match self.raft().handle_transfer_leader(request).await {
+                    Ok(Ok(())) => PeerAnswer::Done,
+                    Ok(Err(error)) => PeerAnswer::Rejected(error.to_string()),
+                    Err(error) => PeerAnswer::Rejected(error.to_string()),
+                }
+            }
+            Ask::Forward(parcel) => PeerAnswer::Taken(self.proposer().take_forwarded(parcel).await),
             Ask::Barrier => match self.leader_barrier().await {
-                Ok((index, now_us)) => Answer::Barrier { index, now_us },
+                Ok((index, now_us)) => PeerAnswer::Barrier { index, now_us },
                 Err(_) => self.ask_leader(),
             },
             Ask::Join { id, run, address } => match self.admit(id, Some(run), &address).await {
-                Ok(()) => Answer::Done,
-                Err(ChangeError::Refused(why)) => Answer::Rejected(why),
+                Ok(()) => PeerAnswer::Done,
+                Err(ChangeError::Refused(why)) => PeerAnswer::Rejected(why),
                 Err(ChangeError::NotLeader | ChangeError::Unknown) => self.ask_leader(),
             },
             Ask::Change(change) => match self.change_here(&change).await {
-                Ok(()) => Answer::Done,
-                Err(ChangeError::Refused(why)) => Answer::Rejected(why),
+                Ok(()) => PeerAnswer::Done,
+                Err(ChangeError::Refused(why)) => PeerAnswer::Rejected(why),
                 Err(ChangeError::NotLeader | ChangeError::Unknown) => self.ask_leader(),
             },
         }
     }
 
-    fn ask_leader(&self) -> Answer {
+    fn ask_leader(&self) -> PeerAnswer {
         let leader = self.known_leader();
         let address = leader.and_then(|leader| self.address_of(leader));
-        Answer::AskLeader(leader, address)
+        PeerAnswer::AskLeader(leader, address)
     }
 }

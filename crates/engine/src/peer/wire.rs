@@ -1,4 +1,4 @@
-//! Frames on a stream between two nodes: a length, then so many bytes.
+//! Frames on a stream between two nodes: a length, then that number of bytes.
 //!
 //! In:    values to send, bytes that came. Out: bytes, values.
 //! Never: reserves memory for bytes that have not come.
@@ -62,7 +62,9 @@ pub(super) async fn receive_bytes(
 ) -> io::Result<Vec<u8>> {
     let len = stream.read_u32_le().await? as usize;
     if len > max {
-        return Err(invalid(format!("a message of {len} bytes; at most {max} are taken")));
+        return Err(invalid(format!(
+            "a message of {len} bytes was announced, and at most {max} are allowed"
+        )));
     }
     let mut bytes = Vec::with_capacity(len.min(64 << 10));
     stream.take(len as u64).read_to_end(&mut bytes).await?;
@@ -84,7 +86,7 @@ mod tests {
     use leasehold_lab::mutate::mutated;
     use leasehold_lab::random::Random;
 
-    use super::super::{Answer, Ask};
+    use super::super::{Ask, PeerAnswer};
     use super::*;
     use crate::entry::{Origin, Parcel};
 
@@ -98,14 +100,14 @@ mod tests {
         let join = Ask::Join { id: 4, run: 5, address: "127.0.0.1:4090".into() };
         let asks = [Ask::Forward(parcel), join, Ask::Status { digest: true }, Ask::Barrier];
         let mut corpus: Vec<Vec<u8>> = asks.iter().map(|ask| frame(ask).unwrap()).collect();
-        corpus.push(frame(&Answer::Barrier { index: 9, now_us: 77 }).unwrap());
-        corpus.push(frame(&Answer::Rejected("no".into())).unwrap());
+        corpus.push(frame(&PeerAnswer::Barrier { index: 9, now_us: 77 }).unwrap());
+        corpus.push(frame(&PeerAnswer::Rejected("no".into())).unwrap());
         let mut random = Random::new(9);
         let mut understood = 0;
         for _ in 0..20_000 {
             let bytes = mutated(&corpus, &mut random);
             understood += u64::from(receive::<Ask>(&mut bytes.as_slice(), FRAME_MAX).await.is_ok());
-            receive::<Answer>(&mut bytes.as_slice(), FRAME_MAX).await.ok();
+            receive::<PeerAnswer>(&mut bytes.as_slice(), FRAME_MAX).await.ok();
             // Behind a length that is right, the bytes themselves reach the decoder.
             let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
             framed.extend_from_slice(&bytes);

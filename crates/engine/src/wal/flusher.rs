@@ -17,7 +17,7 @@ use super::queue::{Done, Failure, Pending, answer};
 use super::record::Item;
 use super::segment::{self, Segment};
 use super::state::Cursor;
-use super::{Flushed, SLOW_SYNC, Shared, frame};
+use super::{Flushed, SLOW_SYNC, SharedWal, frame};
 use crate::machine::Instant;
 use crate::machine::fs::FileExt;
 
@@ -27,7 +27,7 @@ const FRAME_KEEP_BYTES: usize = 1 << 20;
 /// The writing end of the log.
 pub(super) struct Flusher {
     /// What other threads see.
-    shared: Arc<Shared>,
+    shared: Arc<SharedWal>,
     /// The segment being written.
     active: Segment,
     /// Where the next frame goes in it.
@@ -49,7 +49,7 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    pub(super) fn new(shared: Arc<Shared>, active: Segment, tail: u64, sequence: u64) -> Self {
+    pub(super) fn new(shared: Arc<SharedWal>, active: Segment, tail: u64, sequence: u64) -> Self {
         let cursor = shared.log.read().state.cursor;
         let flusher = Self {
             shared,
@@ -127,7 +127,11 @@ impl Flusher {
             cursor.step(&record.item())?;
             len += record.item().encoded_len();
         }
-        if len > frame::LEN_MAX { Err("the append is too large".into()) } else { Ok(()) }
+        if len > frame::LEN_MAX {
+            Err("the append is larger than a frame of the log can be".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn stage(&mut self, item: &Item<'_>) {
@@ -181,8 +185,7 @@ impl Flusher {
 
     fn next_segment(&mut self) -> io::Result<()> {
         let Some(spare) = self.shared.keeper.take() else {
-            let what = "the next log segment could not be prepared: no space is left, or no file descriptor";
-            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, self.shared.keeper.why_none()));
         };
         self.shared.log.write().files.insert(spare.number, spare.file.clone());
         self.active = spare;
@@ -277,7 +280,10 @@ impl Flusher {
     /// After a failed write or sync nobody knows what is on disk: no more appends, ever.
     fn fail(&mut self, error: &io::Error) -> io::Error {
         let failure = Failure::new(error);
-        tracing::error!(%error, segment = self.active.number, offset = self.tail, "writing the log failed");
+        tracing::error!(
+            %error, segment = self.active.number, offset = self.tail,
+            "the log could not be written: this node stops"
+        );
         self.shared.queue.fail(failure.clone());
         let answer = failure.error();
         self.failure = Some(failure);
@@ -301,8 +307,8 @@ mod tests {
     use super::super::{Record, WalOptions};
     use super::*;
 
-    fn shared() -> Arc<Shared> {
-        Arc::new(Shared {
+    fn shared() -> Arc<SharedWal> {
+        Arc::new(SharedWal {
             options: WalOptions::default(),
             queue: Queue::default(),
             flush_in_caller: AtomicBool::new(false),

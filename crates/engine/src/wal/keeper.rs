@@ -4,7 +4,8 @@
 //! Out:   `Spare`, from which the flusher takes; fewer files.
 //! Never: touches a segment that is in use.
 //!
-//! On a full disk it keeps trying, deleting first: what a purge frees becomes the next segment.
+//! On a full disk it keeps trying, deleting first: what a purge frees becomes the next segment. It logs how much is free and
+//! how much is needed, and says so again when the free space has changed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::Room;
 use super::segment::{self, Segment};
+use super::{NoRoom, Room};
 use crate::machine::{fs, lacks_descriptors};
 
 /// How long a failed preparation rests before the next try ...
@@ -26,6 +27,8 @@ const RETRY_STARVED: Duration = Duration::from_millis(20);
 const WAIT_FAILING: Duration = Duration::from_millis(250);
 /// How long an append waits for a segment that is being prepared. A disk this slow is as good as full.
 const WAIT_WORKING: Duration = Duration::from_secs(30);
+/// While the disk stays full, a change of its free space is logged at most this often.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Where the keeper and the flusher meet.
 pub(super) struct Keeper {
@@ -53,6 +56,10 @@ struct State {
     asked: bool,
     /// The last preparation failed.
     failing: bool,
+    /// What was missing, if it failed for lack of space.
+    no_room: Option<NoRoom>,
+    /// What the log said last about a failed preparation, and when.
+    told: Option<(Instant, Option<NoRoom>)>,
     /// The last preparation found no free file descriptor: that says nothing about the disk.
     starved: bool,
     /// Finish and return.
@@ -62,8 +69,17 @@ struct State {
 impl Keeper {
     /// `next` is the number of the segment to prepare first, or that of the spare if there is one.
     pub(super) fn new(dir: &Path, segment_bytes: u64, spare: Option<Segment>, next: u32) -> Self {
-        let dead = VecDeque::new();
-        let state = State { spare, next, dead, asked: true, failing: false, starved: false, closed: false };
+        let state = State {
+            spare,
+            next,
+            dead: VecDeque::new(),
+            asked: true,
+            failing: false,
+            no_room: None,
+            told: None,
+            starved: false,
+            closed: false,
+        };
         Self {
             dir: dir.to_owned(),
             segment_bytes,
@@ -80,6 +96,22 @@ impl Keeper {
             Some(_) => Room::Enough,
             None if state.failing => Room::Low,
             None => Room::Soon,
+        }
+    }
+
+    /// What the disk had and lacked at the last try, if the next segment did not fit.
+    pub(super) fn no_room(&self) -> Option<NoRoom> {
+        self.state.lock().no_room
+    }
+
+    /// Why [`Keeper::take`] gave nothing.
+    pub(super) fn why_none(&self) -> String {
+        let state = self.state.lock();
+        match state.no_room {
+            _ if state.starved => "no file descriptor is free for the next log segment".into(),
+            Some(no_room) => format!("no space is left for the next log segment: {no_room}"),
+            None if state.failing => "the next log segment could not be prepared".into(),
+            None => "the disk takes too long to prepare the next log segment".into(),
         }
     }
 
@@ -156,7 +188,11 @@ impl Keeper {
 
     fn prepare(&self, state: &mut MutexGuard<'_, State>) -> bool {
         let number = state.next;
-        let made = MutexGuard::unlocked(state, || segment::prepare(&self.dir, number, self.segment_bytes));
+        let (made, no_room) = MutexGuard::unlocked(state, || {
+            let made = segment::prepare(&self.dir, number, self.segment_bytes);
+            let no_room = made.as_ref().err().and_then(|error| self.lack(error));
+            (made, no_room)
+        });
         let starved = made.as_ref().is_err_and(lacks_descriptors);
         if starved && !std::mem::replace(&mut state.starved, true) {
             tracing::error!(
@@ -168,21 +204,41 @@ impl Keeper {
             return false;
         }
         let failed_before = std::mem::replace(&mut state.failing, made.is_err());
+        state.no_room = no_room;
         match made {
             Ok(segment) => {
                 if failed_before {
-                    tracing::info!(segment = number, "the next log segment is ready, there is space again");
+                    tracing::info!(segment = number, "the next log segment is ready: there is space again");
                 }
+                state.told = None;
                 state.spare = Some(segment);
             }
-            Err(error) if !failed_before => {
-                let dir = self.dir.display();
-                tracing::error!(%dir, %error, "can't prepare the next log segment; trying every second");
-            }
-            Err(_) => {}
+            Err(error) => self.tell(state, &error),
         }
         self.ready.notify_one();
         state.spare.is_some()
+    }
+
+    /// What is free and what is needed, if an attempt failed for lack of space. The attempt has given back what it took.
+    fn lack(&self, error: &io::Error) -> Option<NoRoom> {
+        is_full(error)
+            .then(|| NoRoom { free_bytes: fs::free_bytes(&self.dir).ok(), needed_bytes: self.segment_bytes })
+    }
+
+    /// Logs a failed attempt: the first one, and later ones that found another amount of free space.
+    fn tell(&self, state: &mut State, error: &io::Error) {
+        let due = |(at, told): (Instant, Option<NoRoom>)| told != state.no_room && at.elapsed() >= TELL_AGAIN;
+        if !state.told.is_none_or(due) {
+            return;
+        }
+        state.told = Some((Instant::now(), state.no_room));
+        let dir = self.dir.display();
+        match state.no_room {
+            Some(no_room) => tracing::error!(
+                %dir, %error, "can't prepare the next log segment: {no_room}; trying every second"
+            ),
+            None => tracing::error!(%dir, %error, "can't prepare the next log segment; trying every second"),
+        }
     }
 
     /// Oldest first and one by one, so that a crash never leaves a gap in the numbers.
@@ -194,13 +250,18 @@ impl Keeper {
                 _ => segment::sync_dir(&self.dir),
             });
             if let Err(error) = deleted {
-                tracing::error!(file = %path.display(), %error, "can't delete a log segment");
+                tracing::error!(file = %path.display(), %error, "can't delete an old log segment; trying every second");
                 return false;
             }
             state.dead.pop_front();
         }
         true
     }
+}
+
+/// Whether the disk, or this user's part of it, has no space.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
@@ -214,7 +275,7 @@ mod tests {
         assert_eq!(keeper.room(), Room::Soon);
         // Without its folder no segment can be made, which is as good as a full disk.
         assert!(!keeper.prepare(&mut keeper.state.lock()));
-        assert_eq!(keeper.room(), Room::Low);
+        assert_eq!((keeper.room(), keeper.no_room()), (Room::Low, None), "not for lack of space");
         std::fs::create_dir(&dir).unwrap();
         assert!(keeper.prepare(&mut keeper.state.lock()));
         assert_eq!(keeper.room(), Room::Enough);

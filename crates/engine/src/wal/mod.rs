@@ -124,6 +124,27 @@ pub enum Room {
     Low,
 }
 
+/// What a full disk has, and what the log needs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// Free space that this process may use, if the system tells.
+    pub free_bytes: Option<u64>,
+    /// The size of a log segment. The file system needs a little more for its own records.
+    pub needed_bytes: u64,
+}
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Rounded down: what is missing must not disappear.
+        let mib = |bytes: u64| (bytes / 1024 * 10 / 1024) as f64 / 10.0;
+        match self.free_bytes {
+            Some(free) => write!(f, "{} MiB are free on its disk", mib(free))?,
+            None => write!(f, "nobody knows how much is free on its disk")?,
+        }
+        write!(f, ", a little more than {} MiB are needed", mib(self.needed_bytes))
+    }
+}
+
 /// An open log. Clones share it; the last one to go flushes and closes it.
 #[derive(Clone)]
 pub struct Wal {
@@ -131,7 +152,7 @@ pub struct Wal {
 }
 
 /// What the threads and the callers share.
-struct Shared {
+struct SharedWal {
     options: WalOptions,
     queue: Queue,
     flush_in_caller: AtomicBool,
@@ -149,7 +170,7 @@ struct Shared {
 
 /// Owns the threads, so that they end when the last `Wal` goes.
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWal>,
     flusher: Arc<Mutex<Flusher>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Whether a flush is on its way.
@@ -169,7 +190,7 @@ impl Wal {
         if let Some(torn) = &found.torn {
             tracing::warn!(
                 file = %torn.file.display(), offset = torn.offset, bytes = torn.bytes,
-                "cut an unfinished frame off the end of the log, left by a crash"
+                "cut an unfinished write off the end of the log, left by a crash"
             );
         }
         let recovered = recovered(&found);
@@ -249,6 +270,11 @@ impl Wal {
         shared.keeper.room()
     }
 
+    /// What the disk lacks for the next segment, if the last attempt to prepare one failed for that. Asks no disk.
+    pub fn no_room(&self) -> Option<NoRoom> {
+        self.inner.shared.keeper.no_room()
+    }
+
     /// Writes what is queued, deletes what is dead and ends the threads. Later appends fail.
     pub fn close(&self) {
         self.inner.close();
@@ -315,7 +341,7 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
     let keeper = Keeper::new(dir, options.segment_bytes, spare, active.number + 1);
     keeper.delete(dead);
     let files = segments.into_iter().map(|segment| (segment.number, segment.file)).collect();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedWal {
         flush_in_caller: AtomicBool::new(options.flush_in_caller),
         writing: Mutex::default(),
         slow: AtomicBool::new(false),
@@ -352,7 +378,7 @@ fn start(dir: &Path, options: WalOptions, found: Found) -> io::Result<Wal> {
 }
 
 /// The flusher thread. A `done` that panics must not leave the others waiting for ever.
-fn flush(shared: &Shared, flusher: &Mutex<Flusher>) {
+fn flush(shared: &SharedWal, flusher: &Mutex<Flusher>) {
     let run = || {
         while shared.queue.wait() {
             flusher.lock().flush();
@@ -369,6 +395,20 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_not_rounded_away() {
+        let says = |free_bytes| NoRoom { free_bytes, needed_bytes: 8 << 20 }.to_string();
+        assert_eq!(
+            says(Some(8_000_000)),
+            "7.6 MiB are free on its disk, a little more than 8 MiB are needed"
+        );
+        assert_eq!(
+            says(Some((8 << 20) - 1)),
+            "7.9 MiB are free on its disk, a little more than 8 MiB are needed"
+        );
+        assert_eq!(says(Some(0)), "0 MiB are free on its disk, a little more than 8 MiB are needed");
+    }
 
     #[test]
     fn a_slow_disk_is_waited_for_by_another_thread() {

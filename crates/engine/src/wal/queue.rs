@@ -22,7 +22,9 @@ pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 /// Tells one caller. A `done` that panics must neither end the flusher nor leave the others untold.
 pub(super) fn answer(done: Done, result: io::Result<()>) {
     if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
-        tracing::error!("a caller of the log panicked when it was told about its append");
+        tracing::error!(
+            "a caller of the log panicked when it was told about its append: this is a bug, please report it with the log"
+        );
     }
 }
 
@@ -129,7 +131,7 @@ impl Queue {
     }
 
     /// Swaps everything queued into `batch`, which must be empty, and gives the committed mark to write along. Only
-    /// whoever holds the flusher may take: what is taken first is written first.
+    /// the holder of the flusher may take: what is taken first is written first.
     pub(super) fn take(&self, batch: &mut Vec<Pending>) -> Option<Bytes> {
         let mut inner = self.inner.lock();
         std::mem::swap(&mut inner.pending, batch);

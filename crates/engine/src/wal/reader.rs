@@ -74,8 +74,10 @@ fn fetch(chunk: &Chunk, entries: &mut Vec<(u64, Bytes)>) -> io::Result<()> {
         let at = (slot.offset - chunk.start) as usize;
         let payload = buffer.slice(at..at + slot.len as usize);
         if crc32fast::hash(&payload) != slot.crc {
-            let what =
-                format!("entry {index} has changed on disk (segment {}, byte {})", slot.segment, slot.offset);
+            let what = format!(
+                "log entry {index} is damaged on disk (segment {}, byte {})",
+                slot.segment, slot.offset
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         entries.push((index, payload));
@@ -84,5 +86,5 @@ fn fetch(chunk: &Chunk, entries: &mut Vec<(u64, Bytes)>) -> io::Result<()> {
 }
 
 fn lost(index: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("the segment of entry {index} is not open"))
+    io::Error::new(io::ErrorKind::NotFound, format!("the segment of log entry {index} is not open"))
 }

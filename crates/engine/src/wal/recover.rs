@@ -57,7 +57,7 @@ impl Image {
         match self.header {
             Header::Good { number, marker } if number == self.number => Ok(marker),
             Header::Good { number, .. } => {
-                Err(WalError::corrupt(&self.path, 0, format!("this is segment {number} under a wrong name")))
+                Err(WalError::corrupt(&self.path, 0, format!("this is segment {number} under another name")))
             }
             Header::Version(found) => Err(WalError::Version { file: self.path.clone(), found }),
             Header::Bad => Err(WalError::corrupt(&self.path, 0, "the segment header is damaged")),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Handle, Shared};
+use super::{Handle, SharedWal};
 use crate::machine;
 use crate::machine::simulated::runtime::{current_node, sleep_us};
 use crate::machine::simulated::world;
@@ -30,7 +30,7 @@ pub(super) fn flush_soon(handle: &Arc<Handle>) {
 }
 
 /// Prepares segments as long as the log is used.
-pub(super) fn keep(shared: &Arc<Shared>) {
+pub(super) fn keep(shared: &Arc<SharedWal>) {
     shared.keeper.work();
     let shared = Arc::downgrade(shared);
     machine::spawn(async move {

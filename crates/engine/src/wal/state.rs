@@ -35,7 +35,9 @@ impl Cursor {
             }
             Item::TruncateFrom(from) => {
                 if let Some(purged) = self.purged.filter(|purged| from <= *purged) {
-                    return Err(format!("truncated from {from}, but {purged} is purged already"));
+                    return Err(format!(
+                        "the log is cut from entry {from} on, but entries up to {purged} are gone already"
+                    ));
                 }
                 let changes = self.next.is_some_and(|next| from < next);
                 self.next = if changes { Some(from) } else { self.next };
@@ -143,9 +145,11 @@ impl LogState {
             self.cursor.next = next;
             self.absent_below = next.unwrap_or(0);
         } else if self.cursor.next != next {
+            let entry = |next: Option<u64>| next.map_or("no entry".into(), |next| format!("entry {next}"));
             return Err(format!(
-                "the segment goes on at {next:?}, the one before it ends at {:?}",
-                self.cursor.next
+                "the segment goes on with {}, where {} is due",
+                entry(next),
+                entry(self.cursor.next)
             ));
         }
         Ok(())

@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 /// Bugs that can be planted, in a build with the feature `planted`.
-const BUGS: [Bug; 13] = [
+const BUGS: [Bug; 14] = [
     Bug::AckBeforeFsync,
     Bug::WallClock,
     Bug::StaleRead,
@@ -31,6 +31,7 @@ const BUGS: [Bug; 13] = [
     Bug::StuckLinks,
     Bug::StaleLease,
     Bug::GhostLock,
+    Bug::HastyVotes,
 ];
 
 fn main() -> ExitCode {

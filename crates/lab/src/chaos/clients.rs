@@ -8,12 +8,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use super::notes::{Held, Notebook, Shared, holder_name};
-use crate::history::{Answer, Call, Handle, Op};
+use super::notes::{Held, Known, Notebook, SharedRound, holder_name};
+use crate::history::{Answer, Call, Op};
 use crate::http::{Reply, request_with};
 use crate::random::Random;
+use crate::wire::{claim_body, state};
 
 /// How long a client waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -39,7 +38,7 @@ pub const DIALECTS: [Dialect; 4] = [Dialect::Claims, Dialect::Locks, Dialect::Le
 /// One client, and what it saw.
 pub struct Client {
     book: Notebook,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedRound>,
     pub(super) random: Random,
     /// The node that it asks next.
     pub(super) place: usize,
@@ -79,7 +78,7 @@ impl Client {
         self.shared.now_us()
     }
 
-    pub(super) fn begin(&self, resource: String) -> Held {
+    pub(super) fn begin(&self, resource: &str) -> Held {
         self.shared.begin(resource)
     }
 
@@ -124,15 +123,18 @@ impl Client {
         }
     }
 
-    fn think(&mut self) {
+    pub(super) fn think(&mut self) {
         thread::sleep(Duration::from_millis(self.random.below(15)));
     }
 
     // ---- claims
 
     fn claim(&mut self) {
-        if self.random.percent(10) {
-            return self.claim_once();
+        match self.random.below(20) {
+            0..=1 => return self.claim_once(),
+            2..=9 => return self.mixed(),
+            10 => return self.nested(),
+            _ => {}
         }
         let resource = match self.random.below(8) {
             2 => holder_name(self.shared.round, &mut self.random),
@@ -143,29 +145,57 @@ impl Client {
             }
             _ => self.shared_name(),
         };
-        let held = self.begin(resource);
+        let held = self.begin(&resource);
+        self.lead(&held);
+    }
+
+    /// Makes a claim, and leads it to its end.
+    pub(super) fn lead(&mut self, held: &Held) {
         let ttl_us = if self.random.percent(20) { 1_000_000 } else { 6_000_000 };
+        if let Some((id, answer)) = self.make(held, ttl_us, None)
+            && self.wait_for_turn(held, &id, answer, ttl_us)
+        {
+            self.use_claim(held, &id, ttl_us);
+        }
+    }
+
+    /// Makes a claim. Tells its id and what was answered, if it was made.
+    pub(super) fn make(
+        &mut self,
+        held: &Held,
+        ttl_us: u64,
+        session: Option<&str>,
+    ) -> Option<(String, Answer)> {
         let key = format!("\"k-{}-{:x}\"", held.handle, self.random.next());
-        let ttl = ttl_us as f64 / 1e6;
-        let body = format!("{{\"resource\": \"{}\", \"ttl\": {ttl}}}", held.resource);
+        let body = claim_body(&held.items, ttl_us as f64 / 1e6, session).to_string();
+        let call = Call::Claim { ttl_us: Some(ttl_us) };
         let called_us = self.now_us();
         let wait = self.random.below(2);
         let path = format!("/v1/claims/?wait={wait}");
         let sent = self.send("POST", &path, &[("Idempotency-Key", &key)], &body, true);
-        let Sent::Answered(reply, _) = sent else {
-            return self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, Answer::Unknown);
+        let Sent::Answered(reply, unknown) = sent else {
+            self.note(held, call, called_us, Answer::Unknown);
+            return None;
         };
-        let Some(answer) = state(&reply.json()) else { return self.odd("claim", &reply) };
-        self.note(&held, Call::Claim { ttl_us: Some(ttl_us) }, called_us, answer);
-        let id = reply.json()["url"].as_str().and_then(last_part).unwrap_or_default();
-        self.book.known(&held, &id);
-        self.check_age(&id, answer, self.now_us());
-        if self.wait_for_turn(&held, &id, answer) {
-            self.use_claim(&held, &id, ttl_us);
+        // A deadlock, or another number of slots.
+        let kind = reply.json()["type"].as_str().and_then(|urn| urn.rsplit(':').next().map(str::to_string));
+        if reply.status == 409 && kind.is_some_and(|kind| kind == "deadlock" || kind == "capacity") {
+            let answer = if unknown == 0 { Answer::Refused } else { Answer::Unknown };
+            self.note(held, call, called_us, answer);
+            return None;
         }
+        let Some(answer) = state(&reply.json()) else {
+            self.odd("claim", &reply);
+            return None;
+        };
+        self.note(held, call, called_us, answer.clone());
+        let id = reply.json()["url"].as_str().and_then(last_part).unwrap_or_default();
+        self.book.known(held, &id);
+        self.check_age(&id, &answer, self.now_us());
+        Some((id, answer))
     }
 
-    fn wait_for_turn(&mut self, held: &Held, id: &str, mut answer: Answer) -> bool {
+    pub(super) fn wait_for_turn(&mut self, held: &Held, id: &str, mut answer: Answer, ttl_us: u64) -> bool {
         let path = format!("/v1/claims/{id}/");
         while answer == Answer::Waiting {
             let called_us = self.now_us();
@@ -183,14 +213,14 @@ impl Client {
                     self.odd("activate", &reply);
                     return false;
                 };
-                self.note(held, Call::Read, called_us, answer);
+                self.note(held, Call::Activate { ttl_us }, called_us, answer.clone());
                 answer
             };
         }
-        matches!(answer, Answer::Active { .. })
+        matches!(answer, Answer::Active(_))
     }
 
-    fn read_claim(&mut self, held: &Held, id: &str) -> Answer {
+    pub(super) fn read_claim(&mut self, held: &Held, id: &str) -> Answer {
         // Any node must know.
         self.place = self.random.below(self.shared.nodes.len() as u64) as usize;
         let called_us = self.now_us();
@@ -205,7 +235,7 @@ impl Client {
             },
             Sent::Unknown => Answer::Unknown,
         };
-        self.note(held, Call::Read, called_us, answer);
+        self.note(held, Call::Read, called_us, answer.clone());
         answer
     }
 
@@ -233,13 +263,13 @@ impl Client {
         }
     }
 
-    fn finish_claim(&mut self, held: &Held, id: &str, status: &str) {
+    pub(super) fn finish_claim(&mut self, held: &Held, id: &str, status: &str) {
         let called_us = self.now_us();
         let body = format!("{{\"status\": \"{status}\"}}");
         match self.send("PATCH", &format!("/v1/claims/{id}/"), &[], &body, true) {
             Sent::Answered(reply, _) if reply.status == 204 => {
                 self.note(held, Call::Finish, called_us, Answer::Done);
-                self.check_age(id, Answer::Done, self.now_us());
+                self.check_age(id, &Answer::Done, self.now_us());
             }
             Sent::Answered(reply, _) if reply.status == 400 => {
                 let ended = reply.json()["status"].as_str().is_some_and(|text| text.contains(status));
@@ -255,21 +285,21 @@ impl Client {
 
     fn lock(&mut self) {
         let resource = self.shared_name();
-        let held = self.begin(resource);
+        let held = self.begin(&resource);
         let lifetime = if self.random.percent(20) { 1 } else { 5 };
         let call = Call::Claim { ttl_us: Some(lifetime * 1_000_000) };
         let body = format!("{{\"title\": \"chaos\", \"lifetime\": {lifetime}, \"wait\": 1}}");
         let called_us = self.now_us();
-        let sent = self.send("POST", &format!("/locks/{}", held.resource), &[], &body, false);
+        let sent = self.send("POST", &format!("/locks/{}", held.resource()), &[], &body, false);
         let Sent::Answered(reply, unknown) = sent else {
             return self.note(&held, call, called_us, Answer::Unknown);
         };
         match (reply.status, token_of(&reply), reply.header("location").and_then(last_part)) {
             (201, Some(token), Some(uid)) if unknown == 0 => {
-                self.note(&held, call, called_us, Answer::Active { token });
+                self.note(&held, call, called_us, Answer::active(token));
                 self.book.known(&held, &uid);
                 self.think();
-                self.delete(&held, &format!("/locks/{}/{uid}", held.resource), &[]);
+                self.delete(&held, &format!("/locks/{}/{uid}", held.resource()), &[]);
             }
             (408, ..) => self.note(&held, call, called_us, Answer::Over),
             _ => self.odd("lock", &reply),
@@ -298,7 +328,7 @@ impl Client {
 
     fn lease(&mut self) {
         let name = self.lease_name();
-        let held = self.begin(name.clone());
+        let held = self.begin(&name);
         let seconds = if self.random.percent(30) { 1 } else { 5 };
         let ttl_us = seconds * 1_000_000;
         let call = Call::Claim { ttl_us: Some(ttl_us) };
@@ -311,7 +341,7 @@ impl Client {
         match (reply.status, token_of(&reply), unknown) {
             // "You hold it already" says that a request before this one happened: one whose outcome was not known.
             (201, Some(token), 0) | (405, Some(token), 1..) => {
-                self.note(&held, call, called_us, Answer::Active { token });
+                self.note(&held, call, called_us, Answer::active(token));
             }
             // The first may have happened and be over.
             (201, ..) => {
@@ -328,7 +358,7 @@ impl Client {
             let renew = Call::Renew { ttl_us };
             match self.send("PUT", &path, &headers, "", true) {
                 Sent::Answered(reply, _) => match (reply.status, token_of(&reply)) {
-                    (202, Some(token)) => self.note(&held, renew, called_us, Answer::Active { token }),
+                    (202, Some(token)) => self.note(&held, renew, called_us, Answer::active(token)),
                     (403 | 404, _) => self.note(&held, renew, called_us, Answer::Over),
                     _ => self.odd("renew lease", &reply),
                 },
@@ -347,7 +377,7 @@ impl Client {
         let first = self.random.below(2);
         let numbers = if two { vec![first, 1 - first] } else { vec![first] };
         let ids: Vec<String> = numbers.into_iter().map(|number| self.typed_id(number)).collect();
-        let held: Vec<Held> = ids.iter().map(|id| self.begin(format!("dss/media/{id}"))).collect();
+        let held: Vec<Held> = ids.iter().map(|id| self.begin(&format!("dss/media/{id}"))).collect();
         let names: Vec<String> = ids.iter().map(|id| format!("\"{id}\"")).collect();
         let owner = held[0].handle;
         let who = format!("\"ids\": [{}], \"hostname\": \"chaos\", \"owner\": {owner}", names.join(", "));
@@ -364,7 +394,7 @@ impl Client {
                 let locks = reply.json();
                 for (place, held) in held.iter().enumerate() {
                     match locks["locks"][place]["token"].as_u64() {
-                        Some(token) => self.note(held, call, called_us, Answer::Active { token }),
+                        Some(token) => self.note(held, call, called_us, Answer::active(token)),
                         None => self.odd("typed lock without a token", &reply),
                     }
                 }
@@ -388,13 +418,13 @@ impl Client {
             // Not sent with `retry`, so that a second one may find the first one's doing.
             _ => Answer::Unknown,
         };
-        held.iter().for_each(|held| self.note(held, Call::Finish, called_us, answer));
+        held.iter().for_each(|held| self.note(held, Call::Finish, called_us, answer.clone()));
     }
 
     /// Asks for claims by their ids, once everything is well again.
-    pub fn read_again(mut self, ids: &[(Handle, String, String)]) -> Vec<Op> {
-        for (handle, id, resource) in ids {
-            self.read_claim(&Held { handle: *handle, resource: resource.clone() }, id);
+    pub fn read_again(mut self, ids: &[Known]) -> Vec<Op> {
+        for (handle, id, items) in ids {
+            self.read_claim(&Held { handle: *handle, items: items.clone() }, id);
         }
         self.book.ops
     }
@@ -406,15 +436,6 @@ fn last_part(url: &str) -> Option<String> {
 
 fn token_of(reply: &Reply) -> Option<u64> {
     reply.header("leasehold-token")?.parse().ok()
-}
-
-/// What the claims dialect says of a claim.
-pub(super) fn state(claim: &Value) -> Option<Answer> {
-    match claim["status"].as_str()? {
-        "waiting" => Some(Answer::Waiting),
-        "active" => Some(Answer::Active { token: claim["token"].as_u64()? }),
-        _ => Some(Answer::Over),
-    }
 }
 
 /// 503 and 507 say that nothing happened, but for leases, where a header may say that nobody knows.

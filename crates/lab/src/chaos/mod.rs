@@ -7,7 +7,10 @@
 //! the tables are compared, and the round's history is checked and forgotten: so an hour needs no more memory than a
 //! round. From one round to the next only tokens are carried: they must have grown.
 //!
+//! - `plan.rs`    what to run, and how fast
+//! - `summary.rs` how it went
 //! - `clients.rs` what the clients of the dialects do
+//! - `mixed.rs`   claims that share, take slots or several resources, and sessions
 //! - `holders/`   the client library, the keychain and `leasehold run`
 //! - `notes.rs`   what all of them write down
 //! - `faults.rs`  what is done to the cluster
@@ -21,11 +24,14 @@ mod faults;
 pub mod gauge;
 pub mod holders;
 mod honesty;
+mod mixed;
 pub mod notes;
+mod plan;
+mod summary;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -39,9 +45,11 @@ pub use self::faults::Fault;
 use self::faults::Injector;
 use self::gauge::Gauge;
 use self::holders::KINDS;
-use self::notes::{Known, Notebook, Shared};
+use self::notes::{Known, Notebook, SharedRound};
+pub use self::plan::{Pace, Plan};
+pub use self::summary::Summary;
 use crate::cluster::{Cluster, PATIENCE, Setup};
-use crate::history::{Answer, History};
+use crate::history::History;
 use crate::linear;
 use crate::random::Random;
 
@@ -52,156 +60,12 @@ const ROUND: Duration = Duration::from_secs(180);
 /// How often a long run says how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// The `leasehold` to run.
-    pub binary: PathBuf,
-    /// How long faults go on.
-    pub length: Duration,
-    /// How many nodes.
-    pub nodes: u64,
-    /// What the faults and the clients draw from. (Real processes: the same seed is not the same run.)
-    pub seed: u64,
-    /// Clients of each dialect.
-    pub clients: u64,
-    /// Of each of those who hold for others: the library, the keychain and `leasehold run`.
-    pub holders: u64,
-    /// How fast faults follow each other, and the clients work.
-    pub pace: Pace,
-    /// Faults that come first, whatever the seed says.
-    pub first: Vec<Fault>,
-    /// Faults that never come up.
-    pub without: Vec<Fault>,
-    /// How soon every node must serve after its links were healed.
-    pub healed_within: Duration,
-    /// `libfaketime`, where wall clocks are to jump.
-    pub faketime: Option<PathBuf>,
-    /// Whether every fault is told when it happens.
-    pub verbose: bool,
-}
-
-/// How fast things happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// One fault after the other, most of them before the last one is healed.
-    Storm,
-    /// Some quiet after each fault, and one node whose process is never ended: for an hour under watch.
-    Soak,
-}
-
-impl Pace {
-    fn fault_ms(self) -> (u64, u64) {
-        match self {
-            Self::Storm => (200, 2500),
-            Self::Soak => (200, 4000),
-        }
-    }
-
-    fn quiet_ms(self) -> (u64, u64) {
-        match self {
-            Self::Storm => (0, 1),
-            Self::Soak => (3000, 12_000),
-        }
-    }
-
-    fn healed_percent(self) -> u64 {
-        match self {
-            Self::Storm => 60,
-            Self::Soak => 80,
-        }
-    }
-
-    fn rest_ms(self) -> u64 {
-        match self {
-            Self::Storm => 10,
-            Self::Soak => 30,
-        }
-    }
-
-    fn spared(self) -> Option<u64> {
-        match self {
-            Self::Storm => None,
-            Self::Soak => Some(1),
-        }
-    }
-
-    /// Flags of the nodes. Tables and snapshots stay small, so that both are full and written often, early in the run.
-    fn args(self) -> &'static [&'static str] {
-        match self {
-            Self::Storm => &["--snapshot-log-mib", "1"],
-            Self::Soak => &["--snapshot-log-mib", "4", "--finished-max", "10000"],
-        }
-    }
-}
-
-/// How a run went.
-#[derive(Debug, Default)]
-pub struct Summary {
-    /// Operations of clients.
-    pub operations: usize,
-    /// Those whose outcome nobody knows.
-    pub unknown: usize,
-    /// Claims that were granted, and their holders told so.
-    pub grants: usize,
-    /// Of these, claims of the library, the keychain and `leasehold run`.
-    pub held: BTreeMap<&'static str, usize>,
-    /// Faults by kind.
-    pub faults: BTreeMap<Fault, u64>,
-    /// How often a node ran out of space and refused, and how often it stopped for that.
-    pub full: (u64, u64),
-    /// How many rounds there were.
-    pub rounds: u64,
-    /// How often everything was healed, and how long the slowest node took to serve after links alone had been hurt.
-    pub healings: u64,
-    /// See there.
-    pub slowest: Duration,
-    /// Claims that certainly were not made, and were looked for; stale reads that showed less than their client knew.
-    pub undone: usize,
-    /// See there.
-    pub behind: u64,
-    /// What the nodes took.
-    pub gauge: Option<Gauge>,
-    /// How long it took.
-    pub took: Duration,
-    /// The largest token of the rounds that are over.
-    token: u64,
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, unknown, grants, held, faults, full, rounds, gauge, took, .. } = self;
-        writeln!(
-            f,
-            "{operations} operations in {} s and {rounds} rounds, {unknown} unknown, {grants} claims granted",
-            took.as_secs()
-        )?;
-        let held: Vec<String> = held.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
-        writeln!(f, "of these by {}", held.join(", "))?;
-        let all: u64 = faults.values().sum();
-        let kinds: Vec<String> = faults.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
-        writeln!(f, "{all} faults: {}", kinds.join(", "))?;
-        writeln!(
-            f,
-            "{} healings: every node served after each, {:.2?} at most after links alone were hurt",
-            self.healings, self.slowest
-        )?;
-        writeln!(
-            f,
-            "{} claims were certainly not made, and none was found; {} stale reads were behind, and said so",
-            self.undone, self.behind
-        )?;
-        write!(f, "{} times a disk was full, and {} times its node stopped", full.0, full.1)?;
-        gauge.as_ref().map_or(Ok(()), |gauge| write!(f, "\n{gauge}"))
-    }
-}
-
 /// Runs a plan to its end.
 pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
     let dir = std::env::temp_dir().join(format!("leasehold-chaos-{}-{}", std::process::id(), plan.seed));
     std::fs::create_dir_all(&dir)?;
     let _removed = Removed(&dir);
-    let mut run = Run::start(plan, &dir)?;
+    let mut run = ChaosRun::start(plan, &dir)?;
     while run.begun.elapsed() < plan.length {
         run.round()?;
     }
@@ -209,7 +73,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
 }
 
 /// A run under way.
-struct Run<'a> {
+struct ChaosRun<'a> {
     plan: &'a Plan,
     begun: Instant,
     random: Random,
@@ -226,7 +90,7 @@ struct Run<'a> {
 /// Everybody who works in a round.
 type Workers = Vec<thread::JoinHandle<Notebook>>;
 
-impl<'a> Run<'a> {
+impl<'a> ChaosRun<'a> {
     fn start(plan: &'a Plan, dir: &Path) -> anyhow::Result<Self> {
         let envs = plan.faketime.as_deref().map_or_else(Vec::new, |library| faults::faketime(library, dir));
         if plan.faketime.is_some() {
@@ -258,7 +122,7 @@ impl<'a> Run<'a> {
     }
 
     fn round(&mut self) -> anyhow::Result<()> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedRound {
             nodes: self.cluster.ids().iter().map(|id| self.cluster.addr(*id)).collect(),
             start: self.begun,
             round: self.summary.rounds,
@@ -295,7 +159,7 @@ impl<'a> Run<'a> {
         self.sum_up(&shared, &history)
     }
 
-    fn workers(&mut self, shared: &Arc<Shared>) -> Workers {
+    fn workers(&mut self, shared: &Arc<SharedRound>) -> Workers {
         let mut workers = Vec::new();
         for number in 0..self.plan.clients * DIALECTS.len() as u64 {
             let client = Client::new(Notebook::new(number, shared.clone()), self.random.fork());
@@ -312,7 +176,7 @@ impl<'a> Run<'a> {
     }
 
     /// The faults of a round, until everything is well again.
-    fn storm(&mut self, shared: &Shared) -> anyhow::Result<()> {
+    fn storm(&mut self, shared: &SharedRound) -> anyhow::Result<()> {
         let (plan, begun) = (self.plan, Instant::now());
         progress(shared, 50)?;
         while self.first.len() > 0 || (begun.elapsed() < ROUND && self.begun.elapsed() < plan.length) {
@@ -362,7 +226,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn tell_progress(&mut self, shared: &Shared) {
+    fn tell_progress(&mut self, shared: &SharedRound) {
         if self.told.elapsed() > TELL_EVERY {
             self.told = Instant::now();
             let answered = self.summary.operations + shared.answered.load(Ordering::Relaxed) as usize;
@@ -379,15 +243,8 @@ impl<'a> Run<'a> {
     }
 
     /// Adds a round that was good to the whole, and carries the tokens over.
-    fn sum_up(&mut self, shared: &Shared, history: &History) -> anyhow::Result<()> {
-        let granted: BTreeSet<u64> = history
-            .ops
-            .iter()
-            .filter_map(|op| match op.answer {
-                Answer::Active { token } => Some(token),
-                _ => None,
-            })
-            .collect();
+    fn sum_up(&mut self, shared: &SharedRound, history: &History) -> anyhow::Result<()> {
+        let granted: BTreeSet<u64> = history.ops.iter().flat_map(|op| op.answer.tokens()).collect();
         if let (Some(first), Some(last)) = (granted.first(), granted.last()) {
             let before = self.summary.token;
             ensure!(*first > before, "VIOLATION: token {first} was given after {before}, a round earlier");
@@ -430,13 +287,13 @@ impl<'a> Run<'a> {
 /// Numbers of those who hold for others begin here.
 const HOLDERS_FROM: u64 = 1000;
 
-fn check_odd(shared: &Shared) -> anyhow::Result<()> {
+fn check_odd(shared: &SharedRound) -> anyhow::Result<()> {
     let odd = shared.odd.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
     ensure!(odd.is_empty(), "answers that should not have been: {odd:#?}");
     Ok(())
 }
 
-fn judge(shared: &Shared, history: &History) -> anyhow::Result<()> {
+fn judge(shared: &SharedRound, history: &History) -> anyhow::Result<()> {
     check_odd(shared)?;
     if let Err(violation) = linear::check(history) {
         let kept = std::env::temp_dir().join(format!("leasehold-history-{}.txt", std::process::id()));
@@ -448,7 +305,7 @@ fn judge(shared: &Shared, history: &History) -> anyhow::Result<()> {
 }
 
 /// Waits until so many more operations were answered.
-fn progress(shared: &Shared, more: u64) -> anyhow::Result<()> {
+fn progress(shared: &SharedRound, more: u64) -> anyhow::Result<()> {
     let (start, goal) = (Instant::now(), shared.answered.load(Ordering::Relaxed) + more);
     while shared.answered.load(Ordering::Relaxed) < goal {
         ensure!(start.elapsed() < PATIENCE, "no progress in {PATIENCE:?}");

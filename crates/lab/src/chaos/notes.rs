@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::history::{Answer, Call, Handle, Op};
+use crate::history::{Answer, Call, Handle, Item, Op};
 use crate::random::Random;
 
 /// What all of a round share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedRound {
     /// Where the nodes are.
     pub nodes: Vec<SocketAddr>,
     /// When the run began: instants count from here.
@@ -36,15 +36,20 @@ pub struct Shared {
     pub behind: AtomicU64,
 }
 
-impl Shared {
+impl SharedRound {
     /// Microseconds since the run began.
     pub fn now_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// A claim that is about to be made.
-    pub fn begin(&self, resource: String) -> Held {
-        Held { handle: self.handles.fetch_add(1, Ordering::Relaxed), resource }
+    /// A plain claim that is about to be made.
+    pub fn begin(&self, resource: &str) -> Held {
+        self.begin_items(Item::alone(resource))
+    }
+
+    /// Any claim that is about to be made.
+    pub fn begin_items(&self, items: Arc<[Item]>) -> Held {
+        Held { handle: self.handles.fetch_add(1, Ordering::Relaxed), items }
     }
 
     /// Remembers what nobody should ever see.
@@ -81,12 +86,19 @@ impl Shared {
 pub struct Held {
     /// Its number.
     pub handle: Handle,
-    /// What it is on.
-    pub resource: String,
+    /// What it wants.
+    pub items: Arc<[Item]>,
 }
 
-/// A claim whose id is known: (handle, id, resource).
-pub type Known = (Handle, String, String);
+impl Held {
+    /// The first resource that it wants: the only one of a plain claim.
+    pub fn resource(&self) -> &str {
+        &self.items[0].resource
+    }
+}
+
+/// A claim whose id is known: (handle, id, items).
+pub type Known = (Handle, String, Arc<[Item]>);
 
 /// What one client saw.
 #[derive(Debug)]
@@ -94,7 +106,7 @@ pub struct Notebook {
     /// Which client.
     pub number: u64,
     /// What it shares with the others.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedRound>,
     /// Its operations.
     pub ops: Vec<Op>,
     /// Its claims, where it was told their ids.
@@ -103,7 +115,7 @@ pub struct Notebook {
 
 impl Notebook {
     /// An empty one.
-    pub fn new(number: u64, shared: Arc<Shared>) -> Self {
+    pub fn new(number: u64, shared: Arc<SharedRound>) -> Self {
         Self { number, shared, ops: Vec::new(), ids: Vec::new() }
     }
 
@@ -112,14 +124,14 @@ impl Notebook {
         if answer != Answer::Unknown {
             self.shared.answered.fetch_add(1, Ordering::Relaxed);
         }
-        let (client, claim, resource) = (self.number, held.handle, held.resource.clone());
+        let (client, claim, items) = (self.number, held.handle, held.items.clone());
         let returned_us = if answer == Answer::Unknown { u64::MAX } else { self.shared.now_us() };
-        self.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer });
+        self.ops.push(Op { client, items, claim, call, called_us, returned_us, answer });
     }
 
     /// The claim's id is known.
     pub fn known(&mut self, held: &Held, id: &str) {
-        self.ids.push((held.handle, id.into(), held.resource.clone()));
+        self.ids.push((held.handle, id.into(), held.items.clone()));
     }
 }
 

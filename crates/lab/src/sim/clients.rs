@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
+    ClaimId, Command, Ending, Guard, ItemView, NewClaim, OnBusy, Outcome, Rejection, Status, Target, View,
 };
 use leasehold_engine::machine::simulated::runtime::{self, now_us, sleep_us, timeout};
 use leasehold_engine::{Engine, EngineError};
 use tokio::sync::oneshot;
 
 use super::{DRIFT_PPM_MAX, life, world};
-use crate::history::{Answer, Call, Handle, Op};
+use crate::history::{Answer, Call, Grant, Handle, Item, Mode, Op};
 use crate::random::Random;
 
 /// How long a client waits for an answer.
@@ -29,15 +29,21 @@ pub(super) struct Client {
 
 pub(super) struct Held {
     pub(super) handle: Handle,
-    pub(super) resource: String,
+    pub(super) items: Arc<[Item]>,
     pub(super) id: ClaimId,
     /// How often it was to be renewed.
-    renewals: u32,
+    pub(super) renewals: u32,
 }
 
-fn of_view(view: &View) -> Answer {
+pub(super) fn of_view(view: &View) -> Answer {
+    let grant = |item: &ItemView| Grant { token: item.token, slots: item.slots.clone() };
+    let items = view.items().iter().map(grant);
+    // What waits shows neither a token nor a slot; whoever sees one sees a part of a set.
+    let shows_some = view.items().iter().any(|item| item.token > 0 || !item.slots.is_empty());
     match view.claim.status {
-        Status::Active => Answer::Active { token: view.claim.token },
+        Status::Active if view.items().is_empty() => Answer::active(view.claim.token),
+        Status::Active => Answer::Active(items.collect()),
+        Status::Waiting if shows_some => Answer::Active(items.collect()),
         Status::Waiting => Answer::Waiting,
         _ => Answer::Over,
     }
@@ -57,13 +63,19 @@ pub(super) fn new_handle() -> Handle {
 }
 
 /// Writes an operation down.
-pub(super) fn note(client: u64, claim: Handle, resource: &str, call: Call, called_us: u64, answer: Answer) {
+pub(super) fn note(
+    client: u64,
+    (claim, items): (Handle, &Arc<[Item]>),
+    call: Call,
+    called_us: u64,
+    answer: &Answer,
+) {
+    let (items, answer) = (items.clone(), answer.clone());
     let returned_us = if answer == Answer::Unknown { u64::MAX } else { now_us() };
-    let resource = resource.to_string();
-    if let Answer::Active { token } = answer {
-        world::with(|world| world.acknowledged.push((returned_us, token)));
-    }
-    world::with(|world| world.ops.push(Op { client, resource, claim, call, called_us, returned_us, answer }));
+    world::with(|world| {
+        world.acknowledged.extend(answer.tokens().map(|token| (returned_us, token)));
+        world.ops.push(Op { client, items, claim, call, called_us, returned_us, answer });
+    });
 }
 
 impl Client {
@@ -71,17 +83,18 @@ impl Client {
     pub(super) async fn run(mut self) {
         world::with(|world| world.clients_at_work += 1);
         while !world::with(|world| world.stop) {
-            match self.number.is_multiple_of(2) {
-                true => self.once().await,
-                false => life::live(self.number, &mut self.random).await,
+            match self.number {
+                MIXED.. => self.mixed().await,
+                number if number.is_multiple_of(2) => self.once().await,
+                number => life::live(number, &mut self.random).await,
             }
             sleep_us(self.random.below(100_000)).await;
         }
         world::with(|world| world.clients_at_work -= 1);
     }
 
-    fn note(&self, held: &Held, call: Call, called_us: u64, answer: Answer) {
-        note(self.number, held.handle, &held.resource, call, called_us, answer);
+    pub(super) fn note(&self, held: &Held, call: Call, called_us: u64, answer: &Answer) {
+        note(self.number, (held.handle, &held.items), call, called_us, answer);
     }
 
     /// Asks some node; `None` if there was no answer.
@@ -105,40 +118,100 @@ impl Client {
     }
 
     /// The outcome, or an error of which the service says that nothing happened, or nobody knows.
-    async fn submit(&mut self, command: Command) -> Option<Result<Outcome, EngineError>> {
-        let asked = self.ask(|engine| async move { engine.submit(command).await }).await?;
+    pub(super) async fn submit(&mut self, command: Command) -> Option<Result<Outcome, EngineError>> {
+        let asked = |engine: Arc<Engine>| async move {
+            engine.require_table_version(command.table_version()).await?;
+            engine.submit(command).await
+        };
+        let asked = self.ask(asked).await?;
         if asked == Err(EngineError::Unknown) { None } else { Some(asked) }
     }
 
-    async fn once(&mut self) {
+    /// A claim that is about to be made.
+    pub(super) fn begin(&mut self, items: Arc<[Item]>) -> Held {
         let handle = new_handle();
-        let resource = format!("r{}", self.random.below(3));
         let id = ClaimId::from_u128(u128::from(handle) << 64 | u128::from(self.random.next()));
-        world::with(|world| world.claims.push((handle, resource.clone(), id)));
-        let mut held = Held { handle, resource, id, renewals: 0 };
+        world::with(|world| world.claims.push((handle, items.clone(), id)));
+        Held { handle, items, id, renewals: 0 }
+    }
+
+    /// One of its own: a release "of whatever this owner holds" that comes late must not meet a later claim.
+    pub(super) fn owner_of(&self, held: &Held) -> String {
+        format!("client {} #{}", self.number, held.handle)
+    }
+
+    async fn once(&mut self) {
+        let resource = format!("r{}", self.random.below(3));
+        let held = self.begin(Item::alone(&resource));
         let ttl_us = self.random.between(200_000, 3_000_000);
         let on_busy = if self.random.percent(80) { OnBusy::Queue } else { OnBusy::Refuse };
-        // One of its own: a release "of whatever this owner holds" that comes late must not meet a later claim.
-        let owner = format!("client {} #{handle}", self.number);
-        let new = Command::Claim(NewClaim::new(id, &held.resource, &owner, Some(ttl_us), on_busy));
-        let call = Call::Claim { ttl_us: Some(sure_us(ttl_us)) };
+        let new =
+            Command::Claim(NewClaim::new(held.id, &resource, &self.owner_of(&held), Some(ttl_us), on_busy));
+        self.lead(held, &new, ttl_us).await;
+    }
+
+    /// Makes a claim and leads it to its end.
+    pub(super) async fn lead(&mut self, mut held: Held, new: &Command, ttl_us: u64) {
+        let mut answer = self.make(&held, new, Some(ttl_us), 4).await;
+        for _ in 0..40 {
+            if answer != Answer::Waiting || world::with(|world| world.stop) {
+                break;
+            }
+            sleep_us(self.random.below(150_000)).await;
+            // Claims with items wait only as long as somebody asks for them.
+            answer = match matches!(new, Command::ClaimSet(_)) && self.random.percent(70) {
+                true => self.activate(&held, ttl_us).await,
+                false => self.look(&held).await,
+            };
+        }
+        self.look_at_age().await;
+        match answer {
+            Answer::Active(_) => self.hold(&mut held, ttl_us).await,
+            Answer::Waiting => {
+                self.finish(&held, Target::Claim(held.id), Ending::Withdrawn).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for a claim until there is an answer, so many times at most.
+    pub(super) async fn make(
+        &mut self,
+        held: &Held,
+        new: &Command,
+        ttl_us: Option<u64>,
+        tries: u64,
+    ) -> Answer {
+        let handle = held.handle;
+        let call = Call::Claim { ttl_us: ttl_us.map(sure_us) };
         let called_us = now_us();
         let mut answer = Answer::Unknown;
         let mut unknown = false;
-        for _ in 0..4 {
+        for _ in 0..tries {
             // The same id: the same claim, however often it is asked for.
             answer = match self.submit(new.clone()).await {
                 Some(Ok(Outcome::Existing(_))) if !unknown => {
-                    return world::violate(format!(
+                    world::violate(format!(
                         "refused yet done: claim #{handle} was there although nothing was to have happened"
                     ));
+                    return Answer::Unknown;
                 }
                 Some(Ok(Outcome::Granted(view) | Outcome::Queued(view) | Outcome::Existing(view))) => {
                     of_view(&view)
                 }
-                Some(Ok(Outcome::Rejected(Rejection::Busy(_)))) if !unknown => Answer::Refused,
-                Some(Ok(Outcome::Rejected(Rejection::Busy(_)))) => Answer::Unknown,
-                Some(Ok(other)) => return world::violate(format!("a claim was answered with {other}")),
+                // Claims on this resource are still ending.
+                Some(Ok(Outcome::Rejected(Rejection::Unsettled(_)))) => {
+                    sleep_us(self.random.between(50_000, 300_000)).await;
+                    continue;
+                }
+                Some(Ok(Outcome::Rejected(rejection))) if is_refusal(&rejection) => match unknown {
+                    false => Answer::Refused,
+                    true => Answer::Unknown,
+                },
+                Some(Ok(other)) => {
+                    world::violate(format!("a claim was answered with {other}"));
+                    return Answer::Unknown;
+                }
                 // Nothing happened.
                 Some(Err(_)) => {
                     sleep_us(self.random.between(50_000, 300_000)).await;
@@ -154,20 +227,8 @@ impl Client {
         if answer == Answer::Unknown && !unknown {
             world::with(|world| world.never.insert(handle));
         }
-        self.note(&held, call, called_us, answer);
-        for _ in 0..40 {
-            if answer != Answer::Waiting || world::with(|world| world.stop) {
-                break;
-            }
-            sleep_us(self.random.below(150_000)).await;
-            answer = self.look(&held).await;
-        }
-        self.look_at_age().await;
-        match answer {
-            Answer::Active { .. } => self.hold(&mut held, &owner, ttl_us).await,
-            Answer::Waiting => self.finish(&held, Target::Claim(held.id), Ending::Withdrawn, &owner).await,
-            _ => {}
-        }
+        self.note(held, call, called_us, &answer);
+        answer
     }
 
     /// A table that is said to be no older than so much has every token that was acknowledged before that.
@@ -194,7 +255,7 @@ impl Client {
         world::count("age-read");
     }
 
-    async fn look(&mut self, held: &Held) -> Answer {
+    pub(super) async fn look(&mut self, held: &Held) -> Answer {
         let (called_us, id) = (now_us(), held.id);
         let read = |engine: Arc<Engine>| async move {
             engine.barrier().await.ok()?;
@@ -208,7 +269,7 @@ impl Client {
             Some(None) => Answer::Gone,
             None => Answer::Unknown,
         };
-        self.note(held, Call::Read, called_us, answer);
+        self.note(held, Call::Read, called_us, &answer);
         if answer != Answer::Unknown
             && answer != Answer::Gone
             && world::with(|world| world.never.contains(&held.handle))
@@ -218,6 +279,27 @@ impl Client {
                 held.handle
             ));
         }
+        // Silence says nothing new.
+        if answer == Answer::Unknown { Answer::Waiting } else { answer }
+    }
+
+    /// Asks for a claim that waits, as whoever wants to stay in line does.
+    async fn activate(&mut self, held: &Held, ttl_us: u64) -> Answer {
+        let called_us = now_us();
+        let command = match self.random.percent(50) {
+            true => Command::Activate { id: held.id },
+            false => Command::Await { id: held.id, wait_us: self.random.below(100_000) },
+        };
+        let answer = match self.submit(command).await {
+            Some(Ok(Outcome::Active(view) | Outcome::Rejected(Rejection::Waiting(view)))) => of_view(&view),
+            Some(Ok(Outcome::Rejected(Rejection::Final(_)))) => Answer::Over,
+            Some(Ok(other)) => {
+                world::violate(format!("a question for a claim was answered with {other}"));
+                Answer::Unknown
+            }
+            Some(Err(_)) | None => Answer::Unknown,
+        };
+        self.note(held, Call::Activate { ttl_us: sure_us(ttl_us) }, called_us, &answer);
         // Silence says nothing new.
         if answer == Answer::Unknown { Answer::Waiting } else { answer }
     }
@@ -232,7 +314,7 @@ impl Client {
         }
     }
 
-    async fn hold(&mut self, held: &mut Held, owner: &str, ttl_us: u64) {
+    async fn hold(&mut self, held: &mut Held, ttl_us: u64) {
         for _ in 0..self.random.below(4) {
             sleep_us(self.random.below(60_000)).await;
             let (target, guard) = (Target::Claim(held.id), Guard::default());
@@ -247,22 +329,26 @@ impl Client {
                 Some(Ok(_)) => Answer::Over,
                 Some(Err(_)) | None => Answer::Unknown,
             };
-            self.note(held, Call::Renew { ttl_us: sure_us(ttl_us) }, called_us, answer);
+            self.note(held, Call::Renew { ttl_us: sure_us(ttl_us) }, called_us, &answer);
         }
         if self.random.percent(50) {
             self.look(held).await;
         }
-        if self.random.percent(70) {
-            let target = match self.random.percent(50) {
-                true => Target::Claim(held.id),
-                false => Target::Holder(held.resource.as_str().into()),
+        if self.random.percent(if self.number < MIXED { 70 } else { 90 }) {
+            // A call that names a resource ends plain claims only.
+            let target = match &held.items[..] {
+                [Item { resource, mode: Mode::Exclusive }] if self.random.percent(50) => {
+                    Target::Holder(resource.as_str().into())
+                }
+                _ => Target::Claim(held.id),
             };
-            self.finish(held, target, Ending::Released, owner).await;
+            self.finish(held, target, Ending::Released).await;
         }
     }
 
-    async fn finish(&mut self, held: &Held, target: Target, ending: Ending, owner: &str) {
-        let guard = Guard { owner: Some(owner.into()), version: None };
+    /// Ends a claim, and says what was answered.
+    pub(super) async fn finish(&mut self, held: &Held, target: Target, ending: Ending) -> Answer {
+        let guard = Guard { owner: Some(self.owner_of(held).into()), version: None };
         let finish = Command::Finish { target, guard, ending, reason: None, purge_data: false };
         let called_us = now_us();
         let (call, id) = (Call::Finish, held.id);
@@ -273,8 +359,17 @@ impl Client {
             Some(Ok(_)) => Answer::Over,
             Some(Err(_)) | None => Answer::Unknown,
         };
-        self.note(held, call, called_us, answer);
+        self.note(held, call, called_us, &answer);
+        answer
     }
+}
+
+/// Whether a claim was refused because of others.
+fn is_refusal(rejection: &Rejection) -> bool {
+    matches!(
+        rejection,
+        Rejection::Busy(_) | Rejection::Blocked { .. } | Rejection::Deadlock(_) | Rejection::Capacity { .. }
+    )
 }
 
 /// Asks a node once for a claim that nobody else wants, and remembers it if the answer is that nothing happened.
@@ -298,14 +393,16 @@ pub(super) fn refused_yet_done(engine: &Engine) -> Option<ClaimId> {
     engine.read(|table, now_us| refused.into_iter().find(|id| table.claim_view(*id, now_us).is_some()))
 }
 
+/// Numbers of the clients of all other kinds (`mixed.rs`) begin here.
+pub(super) const MIXED: u64 = 6;
 /// The number of the client that only reads.
 pub(super) const READER: u64 = 99;
 
 /// Asks for claims once everything is well again.
-pub(super) async fn read_again(mut client: Client, claims: Vec<(Handle, String, ClaimId)>) {
+pub(super) async fn read_again(mut client: Client, claims: Vec<(Handle, Arc<[Item]>, ClaimId)>) {
     world::with(|world| world.clients_at_work += 1);
-    for (handle, resource, id) in claims {
-        client.look(&Held { handle, resource, id, renewals: 0 }).await;
+    for (handle, items, id) in claims {
+        client.look(&Held { handle, items, id, renewals: 0 }).await;
     }
     world::with(|world| world.clients_at_work -= 1);
 }

@@ -4,16 +4,18 @@
 //! Never: decides which state follows: the library's table does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::machine::{Action, Event, Request, State, Timer, step};
+use leasehold_client::internals::machine::{Action, Event, Request, State, Timer, step};
 use leasehold_engine::machine::simulated::runtime::{now_us, timeout};
 
 use super::clients::{new_handle, note, sure_us};
 use super::http::{Said, request};
-use super::world;
-use crate::history::{Answer, Call, Handle};
+use super::{mixed, world};
+use crate::history::{Answer, Call, Handle, Item};
 use crate::random::Random;
+use crate::wire::{claim_body, state};
 
 /// No answer, for the machine.
 const NO_ANSWER: u16 = 599;
@@ -23,7 +25,7 @@ struct Life<'a> {
     client: u64,
     random: &'a mut Random,
     handle: Handle,
-    resource: String,
+    items: Arc<[Item]>,
     ttl_us: u64,
     /// Its path, once it is known.
     path: Option<String>,
@@ -36,13 +38,16 @@ struct Life<'a> {
 
 /// Leads one claim from its beginning to its end.
 pub(super) async fn live(client: u64, random: &mut Random) {
-    let resource = format!("r{}", random.below(3));
+    let items = match random.percent(60) {
+        true => Item::alone(&format!("r{}", random.below(3))),
+        false => mixed::any_items(random),
+    };
     let ttl_us = random.between(300_000, 3_000_000);
     let mut life = Life {
         client,
         random,
         handle: new_handle(),
-        resource,
+        items,
         ttl_us,
         path: None,
         timers: BTreeMap::new(),
@@ -52,7 +57,7 @@ pub(super) async fn live(client: u64, random: &mut Random) {
     life.run().await;
     if let Some(called_us) = life.registering_us {
         let call = Call::Claim { ttl_us: Some(sure_us(ttl_us)) };
-        note(client, life.handle, &life.resource, call, called_us, Answer::Unknown);
+        note(client, (life.handle, &life.items), call, called_us, &Answer::Unknown);
     }
 }
 
@@ -128,7 +133,7 @@ impl Life<'_> {
             (Request::Register, _) => {
                 self.registering_us.get_or_insert(called_us);
                 let key = format!("Idempotency-Key: life-{}\r\n", self.handle);
-                let body = format!(r#"{{"resource":"{}","ttl":{seconds}}}"#, self.resource);
+                let body = claim_body(&self.items, seconds, None).to_string();
                 request(self.random, "POST", "/v1/claims/", &key, &body).await
             }
             (_, None) => None,
@@ -156,7 +161,7 @@ impl Life<'_> {
 
     fn learn(&mut self, what: Request, called_us: u64, said: Option<&Said>) {
         let answer = said.map_or(Answer::Unknown, answer_of);
-        let write = |call, called_us| note(self.client, self.handle, &self.resource, call, called_us, answer);
+        let write = |call, called_us| note(self.client, (self.handle, &self.items), call, called_us, &answer);
         match what {
             Request::Register => {
                 let Some(first_us) = self.registering_us.filter(|_| answer != Answer::Unknown) else {
@@ -170,7 +175,7 @@ impl Life<'_> {
                 }
                 write(Call::Claim { ttl_us: Some(sure_us(self.ttl_us)) }, first_us);
             }
-            Request::Activate => write(Call::Read, called_us),
+            Request::Activate => write(Call::Activate { ttl_us: sure_us(self.ttl_us) }, called_us),
             Request::Renew => write(Call::Renew { ttl_us: sure_us(self.ttl_us) }, called_us),
             Request::Release | Request::Withdraw | Request::Abort => write(Call::Finish, called_us),
         }
@@ -180,14 +185,12 @@ impl Life<'_> {
 /// What an answer of the claims dialect says about the claim.
 fn answer_of(said: &Said) -> Answer {
     let text = said.body.get("status").and_then(|status| status.as_str());
-    let token = said.body.get("token").and_then(serde_json::Value::as_u64);
     match (said.status, text) {
         (204, _) => Answer::Done,
         (404, _) => Answer::Gone,
         (500.., _) => Answer::Unknown,
-        (_, Some("active")) => Answer::Active { token: token.unwrap_or(0) },
-        (_, Some("waiting")) => Answer::Waiting,
-        (_, Some(last)) if leasehold_client::wire::FINAL.contains(&last) => Answer::Over,
+        (_, Some("active" | "waiting")) => state(&said.body).unwrap_or(Answer::Unknown),
+        (_, Some(last)) if leasehold_client::internals::wire::FINAL.contains(&last) => Answer::Over,
         _ => Answer::Unknown,
     }
 }

@@ -10,13 +10,17 @@
 //! connections of clients.
 
 mod clients;
+mod cluster;
+mod elections;
 mod faults;
 mod ghosts;
 mod http;
 mod leases;
 mod life;
 pub mod many;
+mod mixed;
 mod serving;
+mod transfers;
 mod world;
 
 use std::collections::BTreeMap;
@@ -32,8 +36,8 @@ use leasehold_server::api::locks::{withdraw_of_silent_nodes, withdraw_orphans};
 use leasehold_server::app::App;
 use leasehold_server::observe::Observer;
 
-use self::clients::{Client, read_again};
-use self::faults::Cluster;
+use self::clients::{Client, MIXED, read_again};
+use self::cluster::Cluster;
 use self::world::Running;
 use crate::history::{Answer, History};
 use crate::linear;
@@ -57,6 +61,10 @@ const FAULTS_US: u64 = 15_000_000;
 const CALM_US: u64 = 6_000_000;
 /// Seeds in a hundred in which nothing passes for a long time before everything is healed.
 const LONG_CUTS: u64 = 35;
+/// Seeds in a hundred in which leadership changes hands before the first fault.
+const TRANSFERS: u64 = 25;
+/// Seeds in a hundred in which all links are cut, and nothing else, before the first fault.
+const CUTS: u64 = 25;
 /// Every command is answered within five seconds, and the time that it takes to notice that they are over.
 const ANSWER_MAX: Duration = Duration::from_secs(7);
 /// Clocks of nodes may be so much too fast or slow, in millionths; the checker allows for twice as much.
@@ -74,7 +82,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Report {
     runtime::reset(random.next());
     world::reset(Some(random.fork()));
     simulated::enter(Some(Rc::new(world::Around)), bug);
-    let violation = play(random);
+    let violation = play(random, Random::new(!seed));
     let report = world::with(|world| Report {
         history: History { ops: std::mem::take(&mut world.ops) },
         counts: std::mem::take(&mut world.counts),
@@ -103,17 +111,29 @@ fn clear() {
     world::reset(None);
 }
 
-fn play(mut random: Random) -> Option<String> {
+fn play(mut random: Random, mut apart: Random) -> Option<String> {
     let first = if random.percent(70) { 3 } else { 5 };
     let mut cluster = Cluster::found(first, random.fork());
     runtime::run_until(2_000_000);
-    for number in 0..6 {
+    for number in 0..MIXED + mixed::CLIENTS {
         let client = Client { number, random: random.fork() };
         runtime::spawn_on(0, client.run());
     }
     runtime::spawn_on(0, leases::use_some(random.fork()));
     runtime::spawn_on(0, ghosts::come_and_go(random.fork()));
-    while runtime::now_us() < FAULTS_US && world::with(|world| world.violation.is_none()) {
+    if random.percent(TRANSFERS)
+        && let Some(slow) = transfers::in_calm(&mut cluster, &mut random)
+    {
+        return Some(slow);
+    }
+    let before_us = runtime::now_us();
+    if apart.percent(CUTS)
+        && let Some(slow) = elections::after_cuts(&cluster, &mut apart)
+    {
+        return Some(slow);
+    }
+    let faults_until_us = FAULTS_US + runtime::now_us() - before_us;
+    while runtime::now_us() < faults_until_us && world::with(|world| world.violation.is_none()) {
         runtime::run_until(runtime::now_us() + random.between(30_000, 600_000));
         cluster.fault();
     }
@@ -183,7 +203,7 @@ fn settle() -> bool {
 }
 
 fn grants() -> usize {
-    world::with(|world| world.ops.iter().filter(|op| matches!(op.answer, Answer::Active { .. })).count())
+    world::with(|world| world.ops.iter().filter(|op| matches!(op.answer, Answer::Active(_))).count())
 }
 
 /// What all simulated nodes know. It is stretched once for all of them.

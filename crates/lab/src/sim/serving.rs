@@ -13,7 +13,7 @@ use leasehold_engine::machine::simulated::runtime::{self, now_us, sleep_us};
 use super::world;
 
 /// How long a node may take to serve after everything was healed, however long a cut has lasted.
-pub(super) const SERVE_US: u64 = 5_000_000;
+pub(super) const SERVE_US: u64 = 2_000_000;
 /// How often a node is asked.
 const ASK_EVERY_US: u64 = 100_000;
 

@@ -12,7 +12,7 @@ use leasehold_engine::Engine;
 use leasehold_engine::machine::simulated;
 use leasehold_server::app::App;
 
-use crate::history::{Handle, Op};
+use crate::history::{Handle, Item, Op};
 use crate::random::Random;
 
 /// Every so many entries the nodes' tables are compared.
@@ -53,7 +53,7 @@ pub(super) struct World {
     pub(super) ops: Vec<Op>,
     pub(super) handles: u64,
     /// Every claim that was ever asked for under an id of the client's.
-    pub(super) claims: Vec<(Handle, String, ClaimId)>,
+    pub(super) claims: Vec<(Handle, Arc<[Item]>, ClaimId)>,
     /// Those of which the service said that nothing happened.
     pub(super) never: BTreeSet<Handle>,
     /// Claims of `clients::claim_once` of which the service said the same.

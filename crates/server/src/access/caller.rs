@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! The caller of a request, and what it may do.
 //!
 //! In:    an identity and the policy that it was found under. Out: yes; or no, and why.
 //! Never: says in a refusal more than which right on which resource was missing.
@@ -6,21 +6,23 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use leasehold_core::View;
+use leasehold_core::table::Whose;
 
 use super::identity::{How, Identity, owner_with, user_of};
 use super::policy::Policy;
 use super::refusal::Refusal;
-use super::rules::Verb;
+use super::rules::{Rules, Verb};
 use super::validity::Validity;
 use crate::audit::Audit;
 use crate::message::connection::Connection;
 use crate::message::headers::Headers;
 
-/// Who asks, for the time of one request. Without access control there is nothing to know.
+/// The caller of one request. Without access control nothing is known of it.
 #[derive(Debug, Clone)]
 pub struct Caller(pub(super) Option<Arc<Ticket>>);
 
-/// Who asks, by which credentials, under which policy.
+/// An identity, its credentials' validity, and the policy under which it was found.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) identity: Arc<Identity>,
@@ -32,10 +34,10 @@ pub(super) struct Ticket {
 }
 
 impl Caller {
-    /// Somebody on a node without access control.
+    /// Any caller of a node without access control.
     pub const ANYONE: Self = Self(None);
 
-    /// Whether valid credentials say who asks.
+    /// Whether the caller gave valid credentials.
     pub fn is_known(&self) -> bool {
         self.0.as_ref().is_some_and(|ticket| ticket.identity.is_known())
     }
@@ -45,7 +47,22 @@ impl Caller {
         self.0.is_some()
     }
 
-    /// Whom a claim of this caller belongs to: its user, or, without access control, its address.
+    /// Who this is; `None` without access control.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.0.as_ref().map(|ticket| &*ticket.identity)
+    }
+
+    /// What this caller may do on a resource; without one, on any that there could be.
+    pub fn verbs(&self, resource: Option<&str>) -> Vec<Verb> {
+        let may = |verb: &Verb| match (resource, &self.0) {
+            (Some(resource), _) => self.may(*verb, resource),
+            (None, None) => true,
+            (None, Some(ticket)) => ticket.policy.newest().rules.could(&ticket.identity, *verb, ""),
+        };
+        Verb::ALL.into_iter().filter(may).collect()
+    }
+
+    /// The owner of the caller's claims: its user or, without access control, its address.
     pub fn owner(&self, connection: &Connection, headers: &Headers) -> Arc<str> {
         match &self.0 {
             Some(ticket) if ticket.identity.is_known() => ticket.identity.user.clone(),
@@ -62,6 +79,11 @@ impl Caller {
         }
     }
 
+    /// The caller's name; `None` without access control.
+    pub fn user(&self) -> Option<&str> {
+        self.0.as_ref().map(|ticket| &*ticket.identity.user)
+    }
+
     /// Whether a claim with this owner is this caller's. Without access control every claim is everybody's.
     pub fn owns(&self, owner: &str) -> bool {
         match &self.0 {
@@ -75,10 +97,19 @@ impl Caller {
 
     /// Whether the caller may do that there, by the rules in force now.
     pub fn may(&self, verb: Verb, resource: &str) -> bool {
+        self.is_allowed(|rules, identity| rules.decide(identity, verb, resource).allowed)
+    }
+
+    /// Whether the caller may do that to every resource, by the rules in force now.
+    pub fn may_everywhere(&self, verb: Verb) -> bool {
+        self.is_allowed(|rules, identity| rules.everywhere(identity, verb))
+    }
+
+    fn is_allowed(&self, by: impl FnOnce(&Rules, &Identity) -> bool) -> bool {
         self.0.as_ref().is_none_or(|ticket| {
             ticket.identity.how != How::Refused
                 && !ticket.is_withdrawn()
-                && ticket.policy.newest().rules.decide(&ticket.identity, verb, resource).allowed
+                && by(&ticket.policy.newest().rules, &ticket.identity)
         })
     }
 
@@ -92,7 +123,22 @@ impl Caller {
         self.0.is_none() || self.owns(owner) || self.may(Verb::Revoke, resource)
     }
 
-    /// Leave to do that there, or a refusal that names what is missing.
+    /// Whether the caller may see a claim: its own, or one on resources all of which it may read.
+    pub fn may_see_all(&self, claim: &Whose<'_>) -> bool {
+        claim.resources().all(|resource| self.may_see(resource, claim.owner))
+    }
+
+    /// The same for a claim as it was read.
+    pub fn may_see_view(&self, view: &View) -> bool {
+        self.0.is_none() || view.resources().all(|resource| self.may_see(resource, &view.claim.owner))
+    }
+
+    /// The first resource of a claim that keeps the caller from changing it.
+    pub fn first_unchangeable<'a>(&self, claim: &Whose<'a>) -> Option<&'a str> {
+        claim.resources().find(|resource| !self.may_change(resource, claim.owner))
+    }
+
+    /// Checks a right on a resource. The refusal names what is missing.
     pub fn require(&self, verb: Verb, resource: &str) -> Result<(), Refusal> {
         if self.may(verb, resource) { Ok(()) } else { Err(self.refuse(verb, resource)) }
     }
@@ -103,16 +149,21 @@ impl Caller {
         if may { Ok(()) } else { Err(self.refuse(verbs[0], resource)) }
     }
 
-    /// Leave to name resources below this prefix in a body: one of these verbs on any of them.
+    /// Checks whether the caller has one of these verbs on any resource below this prefix, so that its body may name some.
     pub fn require_below(&self, verbs: &[Verb], prefix: &str) -> Result<(), Refusal> {
-        let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
-        let could = || verbs.iter().any(|verb| policy.rules.could(identity, *verb, prefix));
-        let may = identity.how != How::Refused && could();
+        let may = verbs.iter().any(|verb| self.may_below(*verb, prefix));
         if may { Ok(()) } else { Err(self.refuse(verbs[0], &format!("{prefix}*"))) }
     }
 
-    /// Leave to have a list made of what the caller may see, which may be nothing; a refusal for those who gave no
-    /// credentials and can't see anything without.
+    /// Whether the caller may do that to any resource below this prefix.
+    pub fn may_below(&self, verb: Verb, prefix: &str) -> bool {
+        self.0.as_deref().is_none_or(|Ticket { identity, policy, .. }| {
+            identity.how != How::Refused && policy.rules.could(identity, verb, prefix)
+        })
+    }
+
+    /// Checks whether the caller may have a list of what it may see, which may be empty. Callers without credentials who can't
+    /// see anything are refused.
     pub fn require_any(&self, verbs: &[Verb], resource: &str) -> Result<(), Refusal> {
         let Some(Ticket { identity, policy, .. }) = self.0.as_deref() else { return Ok(()) };
         let could =
@@ -120,7 +171,7 @@ impl Caller {
         if identity.how != How::Refused && could() { Ok(()) } else { Err(self.refuse(verbs[0], resource)) }
     }
 
-    /// Tells the audit that the table said no to this caller: what it wanted is somebody else's.
+    /// Tells the audit that the table refused this caller: the claim belongs to another owner.
     pub fn note_refusal(&self, verb: Verb, resource: &str, status: StatusCode) {
         if let Some(Ticket { identity, from, audit: Some(audit), .. }) = self.0.as_deref() {
             audit.refused(

@@ -1,4 +1,4 @@
-//! Small documents from identity providers, over HTTPS.
+//! Small documents from identity providers and to collectors of traces, over HTTPS.
 //!
 //! In:    a URL that the operator configured, or that the provider's own discovery document names.
 //! Out:   the body of a 200, within a size and a time.
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, HOST};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -57,12 +57,21 @@ impl Fetcher {
 
     /// The body of a document.
     pub async fn get(&self, url: &str) -> Result<Bytes, String> {
-        let fetched = tokio::time::timeout(PATIENCE, self.fetch(url)).await;
+        self.within_patience(url, None).await
+    }
+
+    /// Sends a document of this type, and returns what is answered to it.
+    pub async fn post(&self, url: &str, kind: &'static str, body: Bytes) -> Result<Bytes, String> {
+        self.within_patience(url, Some((kind, body))).await
+    }
+
+    async fn within_patience(&self, url: &str, sent: Sent) -> Result<Bytes, String> {
+        let fetched = tokio::time::timeout(PATIENCE, self.fetch(url, sent)).await;
         let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
         fetched.map_err(|why| format!("{url}: {why}"))
     }
 
-    async fn fetch(&self, url: &str) -> Result<Bytes, String> {
+    async fn fetch(&self, url: &str, sent: Sent) -> Result<Bytes, String> {
         let uri: Uri = url.parse().map_err(|_| "it is no URL".to_string())?;
         check_url(url)?;
         let host = uri.host().ok_or("it has no host")?;
@@ -71,13 +80,16 @@ impl Fetcher {
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let stream = TcpStream::connect((bare, port)).await.map_err(|error| error.to_string())?;
         if !secure {
-            return exchange(stream, &uri).await;
+            return exchange(stream, &uri, sent).await;
         }
         let name = ServerName::try_from(bare.to_string()).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
-        exchange(stream.map_err(|error| error.to_string())?, &uri).await
+        exchange(stream.map_err(|error| error.to_string())?, &uri, sent).await
     }
 }
+
+/// A document to send, and its type.
+type Sent = Option<(&'static str, Bytes)>;
 
 /// HTTPS, or this machine.
 pub fn check_url(url: &str) -> Result<(), String> {
@@ -95,14 +107,19 @@ pub fn check_url(url: &str) -> Result<(), String> {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     uri: &Uri,
+    sent: Sent,
 ) -> Result<Bytes, String> {
     let text = |error: hyper::Error| error.to_string();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let connection = tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let request = Request::get(path).header(HOST, authority).header(ACCEPT, "application/json");
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    let request = match &sent {
+        None => Request::get(path).header(ACCEPT, "application/json"),
+        Some((kind, _)) => Request::post(path).header(CONTENT_TYPE, *kind),
+    };
+    let body = Full::new(sent.map(|(_, body)| body).unwrap_or_default());
+    let request = request.header(HOST, authority).body(body).map_err(|error| error.to_string())?;
     let response = sender.send_request(request).await.map_err(text)?;
     if response.status() != StatusCode::OK {
         return Err(format!("the answer is {}", response.status()));

@@ -1,223 +1,58 @@
-//! Tokens: JSON Web Tokens of an identity provider, verified.
+//! Tokens: JSON Web Tokens of an identity provider, verified by `jsonwebtoken`.
 //!
-//! In:    a token and the provider's keys. Out: its claims, or why it is not believed.
-//! Never: lets the token choose how it is checked. Three algorithms exist here (RS256, ES256, EdDSA), each with its own
-//!        kind of key; `none` and everything with a shared secret do not exist at all.
+//! In:    a token and the provider's keys. Out: its claims and when they end, or why the token is not believed.
+//! Never: lets the token choose how it is checked: each key is good for the one algorithm of its kind (`signatures.rs`).
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
-};
+use jsonwebtoken::dangerous::insecure_decode_claims;
+use jsonwebtoken::errors::{Error, ErrorKind};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::signatures::{self, ACCEPTED};
 
 /// Largest token that is looked at.
 pub const TOKEN_LEN_MAX: usize = 16 << 10;
 
-/// How a token is signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// RSA, PKCS #1 v1.5, SHA-256.
-    Rs256,
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// Ed25519.
-    EdDsa,
-}
-
-impl Algorithm {
-    fn of(name: &str) -> Option<Self> {
-        match name {
-            "RS256" => Some(Self::Rs256),
-            "ES256" => Some(Self::Es256),
-            "EdDSA" => Some(Self::EdDsa),
-            _ => None,
-        }
-    }
-}
-
 /// A public key of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
-    /// Its name, if it has one.
-    pub id: Option<String>,
-    material: Material,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Material {
-    Rsa { n: Vec<u8>, e: Vec<u8> },
-    P256(Vec<u8>),
-    Ed25519(Vec<u8>),
+    jwk: Jwk,
+    /// The one algorithm that it is good for.
+    algorithm: Algorithm,
 }
 
 /// Why a token is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is no token at all.
-    #[error("it is not a signed JSON Web Token")]
+    /// It can't be read as a token.
+    #[error("the token is not a signed JSON Web Token")]
     Malformed,
     /// It is signed in a way that is not accepted.
-    #[error("its algorithm is {0:?}; RS256, ES256 and EdDSA are accepted")]
+    #[error("the token's algorithm is {0:?}; RS256, ES256 and EdDSA are accepted")]
     Algorithm(String),
     /// No key of the provider has its `kid`.
-    #[error("it is signed with a key that its issuer does not have")]
+    #[error("the token is signed with a key that its issuer does not have")]
     UnknownKey,
     /// The signature is wrong.
-    #[error("its signature is wrong")]
+    #[error("the token's signature is wrong")]
     Signature,
-    /// It is from somebody else.
-    #[error("its issuer is not one that is configured")]
+    /// It is from another issuer.
+    #[error("the token's issuer is not one that is configured")]
     Issuer,
-    /// It is for somebody else.
-    #[error("its audience is another service")]
+    /// It is for another service.
+    #[error("the token's audience is another service")]
     Audience,
-    /// It is over.
-    #[error("it has expired, or says not when it does")]
+    /// It has expired, or never does.
+    #[error("the token has expired, or has no `exp` claim")]
     Expired,
     /// It is not valid yet.
-    #[error("it is not valid yet")]
+    #[error("the token is not valid yet")]
     NotYet,
-    /// It does not say who it is about.
-    #[error("its claim {0:?} names no user that can be used")]
+    /// It does not name its user.
+    #[error("the token's claim {0:?} names no user that can be used")]
     User(String),
-}
-
-/// A token, taken apart but not yet believed.
-pub struct Unverified<'a> {
-    signed: &'a str,
-    signature: Vec<u8>,
-    algorithm: Algorithm,
-    key_id: Option<String>,
-    claims: Value,
-}
-
-#[derive(Deserialize)]
-struct Header {
-    alg: String,
-    kid: Option<String>,
-    crit: Option<Value>,
-}
-
-impl<'a> Unverified<'a> {
-    /// Takes a token apart.
-    pub fn parse(token: &'a str) -> Result<Self, TokenError> {
-        let parts = || {
-            let (signed, signature) = token.rsplit_once('.')?;
-            let (header, claims) = signed.split_once('.')?;
-            let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
-            Some((signed, decode(header)?, decode(claims)?, decode(signature)?))
-        };
-        if token.len() > TOKEN_LEN_MAX {
-            return Err(TokenError::Malformed);
-        }
-        let (signed, header, claims, signature) = parts().ok_or(TokenError::Malformed)?;
-        let header: Header = serde_json::from_slice(&header).map_err(|_| TokenError::Malformed)?;
-        let claims: Value = serde_json::from_slice(&claims).map_err(|_| TokenError::Malformed)?;
-        // What it wants understood is not understood here (RFC 7515, 4.1.11).
-        if header.crit.is_some() || !claims.is_object() {
-            return Err(TokenError::Malformed);
-        }
-        let algorithm = Algorithm::of(&header.alg).ok_or(TokenError::Algorithm(header.alg))?;
-        Ok(Self { signed, signature, algorithm, key_id: header.kid, claims })
-    }
-
-    /// Who it says it is from: only good for choosing the keys.
-    pub fn issuer(&self) -> Option<&str> {
-        self.claims.get("iss")?.as_str()
-    }
-
-    /// Its claims, if one of these keys signed it.
-    pub fn verify(self, keys: &[PublicKey]) -> Result<Value, TokenError> {
-        let named = |key: &&PublicKey| match (&self.key_id, &key.id) {
-            (Some(wanted), Some(id)) => wanted == id,
-            (Some(_), None) => false,
-            (None, _) => true,
-        };
-        let mut fitting =
-            keys.iter().filter(named).filter(|key| key.material.fits(self.algorithm)).peekable();
-        if fitting.peek().is_none() {
-            return Err(TokenError::UnknownKey);
-        }
-        let signed = self.signed.as_bytes();
-        match fitting.any(|key| key.material.verify(signed, &self.signature)) {
-            true => Ok(self.claims),
-            false => Err(TokenError::Signature),
-        }
-    }
-}
-
-impl Material {
-    fn fits(&self, algorithm: Algorithm) -> bool {
-        let own = match self {
-            Self::Rsa { .. } => Algorithm::Rs256,
-            Self::P256(_) => Algorithm::Es256,
-            Self::Ed25519(_) => Algorithm::EdDsa,
-        };
-        own == algorithm
-    }
-
-    fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        match self {
-            Self::Rsa { n, e } => RsaPublicKeyComponents { n, e }
-                .verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
-                .is_ok(),
-            Self::P256(point) => {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature).is_ok()
-            }
-            Self::Ed25519(key) => UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok(),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct JwkSet {
-    keys: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct Jwk {
-    kty: String,
-    kid: Option<String>,
-    alg: Option<String>,
-    #[serde(rename = "use")]
-    purpose: Option<String>,
-    crv: Option<String>,
-    n: Option<String>,
-    e: Option<String>,
-    x: Option<String>,
-    y: Option<String>,
-}
-
-/// The keys of a JWKS document that can be used here. Others are passed over: providers publish many kinds.
-pub fn parse_keys(text: &[u8]) -> Result<Vec<PublicKey>, String> {
-    let set: JwkSet = serde_json::from_slice(text).map_err(|error| format!("it is no JWKS: {error}"))?;
-    Ok(set.keys.into_iter().filter_map(|key| public_key(serde_json::from_value(key).ok()?)).collect())
-}
-
-fn public_key(jwk: Jwk) -> Option<PublicKey> {
-    if jwk.purpose.is_some_and(|purpose| purpose != "sig") {
-        return None;
-    }
-    let decode = |text: Option<String>| text.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-    let material = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
-        ("RSA", _) => Material::Rsa { n: strip_zeros(&decode(jwk.n)?), e: strip_zeros(&decode(jwk.e)?) },
-        ("EC", Some("P-256")) => {
-            let (x, y) = (decode(jwk.x)?, decode(jwk.y)?);
-            (x.len() == 32 && y.len() == 32).then_some(())?;
-            Material::P256([&[4][..], &x, &y].concat())
-        }
-        ("OKP", Some("Ed25519")) => Material::Ed25519(decode(jwk.x)?),
-        _ => return None,
-    };
-    let fits = |name: String| Algorithm::of(&name).is_some_and(|algorithm| material.fits(algorithm));
-    jwk.alg.is_none_or(fits).then_some(PublicKey { id: jwk.kid, material })
-}
-
-fn strip_zeros(bytes: &[u8]) -> Vec<u8> {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    bytes[zeros..].to_vec()
 }
 
 /// What a token must say.
@@ -230,37 +65,143 @@ pub struct Expected<'a> {
     pub leeway: u64,
 }
 
+/// The issuer that a token names, before anything is believed: only good for choosing the keys.
+pub fn issuer(token: &str) -> Result<Option<String>, TokenError> {
+    #[derive(Deserialize)]
+    struct Issued {
+        iss: Option<Value>,
+    }
+    readable(token)?;
+    let issued: Issued = insecure_decode_claims(token).map_err(|_| TokenError::Malformed)?;
+    Ok(issued.iss.and_then(|issuer| issuer.as_str().map(ToString::to_string)))
+}
+
+/// The token's claims, and when it stops being valid, in unix seconds.
+pub fn verify(
+    token: &str,
+    keys: &[PublicKey],
+    expected: &Expected<'_>,
+    now: u64,
+) -> Result<(Value, u64), TokenError> {
+    let (algorithm, key_id) = readable(token)?;
+    let fits = |key: &&PublicKey| {
+        key.algorithm == algorithm && (key_id.is_none() || key.jwk.common.key_id == key_id)
+    };
+    let mut result = Err(TokenError::UnknownKey);
+    for key in keys.iter().filter(fits) {
+        result = verify_with(token, key, expected);
+        if result != Err(TokenError::Signature) {
+            break;
+        }
+    }
+    let claims = result?;
+    let until = expected.until(&claims, now)?;
+    Ok((claims, until))
+}
+
+fn verify_with(token: &str, key: &PublicKey, expected: &Expected<'_>) -> Result<Value, TokenError> {
+    signatures::install();
+    let mut validation = Validation::new(key.algorithm);
+    validation.leeway = expected.leeway;
+    validation.validate_nbf = true;
+    validation.set_issuer(&[expected.issuer]);
+    validation.set_audience(expected.audiences);
+    validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+    let key = DecodingKey::from_jwk(&key.jwk).map_err(|_| TokenError::UnknownKey)?;
+    let claims: Value = decode(token, &key, &validation).map_err(|error| reason(&error))?.claims;
+    if claims.is_object() { Ok(claims) } else { Err(TokenError::Malformed) }
+}
+
+/// The algorithm and the key's name in a token's header, if the token can be checked at all.
+fn readable(token: &str) -> Result<(Algorithm, Option<String>), TokenError> {
+    if token.len() > TOKEN_LEN_MAX {
+        return Err(TokenError::Malformed);
+    }
+    let header = decode_header(token).map_err(|_| unknown_algorithm(token))?;
+    // A critical extension has to be understood, and none is here (RFC 7515, 4.1.11).
+    if header.crit.is_some() {
+        return Err(TokenError::Malformed);
+    }
+    match ACCEPTED.contains(&header.alg) {
+        true => Ok((header.alg, header.kid)),
+        false => Err(TokenError::Algorithm(format!("{:?}", header.alg))),
+    }
+}
+
+/// The library reads no header with an algorithm that it does not know, such as `none`. Its name helps whoever reads the log.
+fn unknown_algorithm(token: &str) -> TokenError {
+    use base64::Engine as _;
+    #[derive(Deserialize)]
+    struct Header {
+        alg: String,
+    }
+    let encoded = token.split('.').next().filter(|_| token.split('.').count() == 3).unwrap_or_default();
+    let decoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded).unwrap_or_default();
+    match serde_json::from_slice::<Header>(&decoded) {
+        Ok(header) if header.alg.parse::<Algorithm>().is_err() => TokenError::Algorithm(header.alg),
+        _ => TokenError::Malformed,
+    }
+}
+
+fn reason(error: &Error) -> TokenError {
+    match error.kind() {
+        ErrorKind::InvalidSignature => TokenError::Signature,
+        ErrorKind::ExpiredSignature => TokenError::Expired,
+        ErrorKind::ImmatureSignature => TokenError::NotYet,
+        ErrorKind::InvalidIssuer => TokenError::Issuer,
+        ErrorKind::InvalidAudience => TokenError::Audience,
+        ErrorKind::MissingRequiredClaim(name) | ErrorKind::InvalidClaimFormat(name) => match name.as_str() {
+            "exp" => TokenError::Expired,
+            "nbf" => TokenError::NotYet,
+            "iss" => TokenError::Issuer,
+            "aud" => TokenError::Audience,
+            _ => TokenError::Malformed,
+        },
+        _ => TokenError::Malformed,
+    }
+}
+
 impl Expected<'_> {
-    /// Checks the claims of a verified token; gives back when it stops being valid.
-    pub fn check(&self, claims: &Value, now: u64) -> Result<u64, TokenError> {
+    /// What the library leaves open: the issuer is one text, `iat` is not ahead, and when the token ends to the second.
+    fn until(&self, claims: &Value, now: u64) -> Result<u64, TokenError> {
         if claims.get("iss").and_then(Value::as_str) != Some(self.issuer) {
             return Err(TokenError::Issuer);
         }
-        let is_ours =
-            |audience: &Value| audience.as_str().is_some_and(|text| self.audiences.iter().any(|a| a == text));
-        let for_us = match claims.get("aud") {
-            Some(Value::Array(audiences)) => audiences.iter().any(is_ours),
-            Some(audience) => is_ours(audience),
-            None => false,
-        };
-        if !for_us {
-            return Err(TokenError::Audience);
-        }
-        let instant = |name: &str| claims.get(name).map(|value| value.as_f64().filter(|at| at.is_finite()));
         let (now, leeway) = (now as f64, self.leeway as f64);
-        let Some(Some(expires)) = instant("exp") else { return Err(TokenError::Expired) };
-        if now >= expires + leeway {
-            return Err(TokenError::Expired);
+        let issued = claims.get("iat").map_or(Some(0.0), Value::as_f64);
+        if issued.is_none_or(|issued| issued > now + leeway) {
+            return Err(TokenError::NotYet);
         }
-        for name in ["nbf", "iat"] {
-            match instant(name) {
-                None => {}
-                Some(Some(at)) if at <= now + leeway => {}
-                Some(_) => return Err(TokenError::NotYet),
-            }
+        match claims.get("exp").and_then(Value::as_f64).map(|expires| expires + leeway) {
+            Some(until) if now < until => Ok(until as u64),
+            _ => Err(TokenError::Expired),
         }
-        Ok((expires + leeway) as u64)
     }
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
+}
+
+/// The keys of a JWKS document that can be used here. Others are passed over: providers publish many kinds.
+pub fn parse_keys(text: &[u8]) -> Result<Vec<PublicKey>, String> {
+    let set: KeySet = serde_json::from_slice(text).map_err(|error| format!("it is no JWKS: {error}"))?;
+    Ok(set.keys.into_iter().filter_map(|key| public_key(serde_json::from_value(key).ok()?)).collect())
+}
+
+fn public_key(jwk: Jwk) -> Option<PublicKey> {
+    let algorithm = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Algorithm::RS256,
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Algorithm::ES256,
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
+        _ => return None,
+    };
+    DecodingKey::from_jwk(&jwk).ok()?;
+    let for_signatures =
+        jwk.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
+    let named = jwk.common.key_algorithm.is_none_or(|named| named == KeyAlgorithm::from(algorithm));
+    (for_signatures && named).then_some(PublicKey { jwk, algorithm })
 }
 
 /// A claim by its path: `groups`, or `realm_access.roles`. A name with dots in it is found as it is, too.
@@ -270,46 +211,115 @@ pub fn claim<'a>(claims: &'a Value, path: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
     use serde_json::json;
 
-    const EXPECTED: Expected<'static> = Expected { issuer: "https://id", audiences: &[], leeway: 30 };
+    use super::*;
 
-    fn check(claims: &Value, now: u64) -> Result<u64, TokenError> {
-        let audiences = ["locks".to_string()];
-        Expected { audiences: &audiences, ..EXPECTED }.check(claims, now)
+    fn part(value: &Value) -> String {
+        URL_SAFE_NO_PAD.encode(value.to_string())
+    }
+
+    /// A key of a provider, and a function that signs claims with it.
+    fn provider() -> (Vec<PublicKey>, impl Fn(&Value) -> String) {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+        let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+        let set = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "use": "sig", "x": x}]});
+        let keys = parse_keys(set.to_string().as_bytes()).unwrap();
+        let sign = move |claims: &Value| {
+            let signed = format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "k"})), part(claims));
+            let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+            format!("{signed}.{signature}")
+        };
+        (keys, sign)
     }
 
     #[test]
     fn claims_are_checked_one_by_one() {
-        let good = json!({"iss": "https://id", "aud": ["x", "locks"], "exp": 1000, "nbf": 900, "iat": 900});
-        assert_eq!(check(&good, 950), Ok(1030));
-        assert_eq!(check(&good, 1029), Ok(1030));
-        assert_eq!(check(&good, 1030), Err(TokenError::Expired));
-        assert_eq!(check(&good, 869), Err(TokenError::NotYet));
+        let (keys, sign) = provider();
+        let now = super::super::unix_now();
+        let audiences = ["locks".to_string()];
+        let expected = Expected { issuer: "https://id", audiences: &audiences, leeway: 30 };
+        let good =
+            json!({"iss": "https://id", "aud": ["x", "locks"], "exp": now + 600, "nbf": now, "iat": now});
         let with = |name: &str, value: Value| {
             let mut claims = good.clone();
             claims[name] = value;
-            check(&claims, 950)
+            verify(&sign(&claims), &keys, &expected, now).map(|(_, until)| until)
         };
-        assert_eq!(with("iss", json!("https://id/")), Err(TokenError::Issuer));
-        assert_eq!(with("aud", json!("Locks")), Err(TokenError::Audience));
-        assert_eq!(with("aud", json!([["locks"]])), Err(TokenError::Audience));
-        assert_eq!(with("exp", json!("1000")), Err(TokenError::Expired));
-        assert_eq!(with("exp", Value::Null), Err(TokenError::Expired));
-        assert_eq!(with("nbf", json!("soon")), Err(TokenError::NotYet));
+        assert_eq!(with("sub", json!("anna")), Ok(now + 630));
+        assert_eq!(with("exp", json!(now - 20)), Ok(now + 10), "within the leeway");
+        assert_eq!(with("exp", json!(now as f64 + 0.5)), Ok(now + 30));
+        assert_eq!(with("nbf", json!(now + 20)), Ok(now + 630), "within the leeway");
+        for (name, value, why) in [
+            ("iss", json!("https://id/"), TokenError::Issuer),
+            ("iss", json!(["https://id"]), TokenError::Issuer),
+            ("iss", Value::Null, TokenError::Issuer),
+            ("aud", json!("Locks"), TokenError::Audience),
+            ("aud", json!([["locks"]]), TokenError::Audience),
+            ("aud", Value::Null, TokenError::Audience),
+            ("exp", json!((now + 600).to_string()), TokenError::Expired),
+            ("exp", Value::Null, TokenError::Expired),
+            ("exp", json!(now - 30), TokenError::Expired),
+            ("exp", json!(-1), TokenError::Expired),
+            ("nbf", json!("soon"), TokenError::NotYet),
+            ("nbf", json!(now + 600), TokenError::NotYet),
+            ("iat", json!(now + 600), TokenError::NotYet),
+            ("iat", json!("soon"), TokenError::NotYet),
+        ] {
+            assert_eq!(with(name, value.clone()), Err(why), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn only_the_key_of_that_name_and_kind_is_believed() {
+        let (keys, sign) = provider();
+        let expected = Expected { issuer: "https://id", audiences: &[], leeway: 30 };
+        let token = sign(&json!({}));
+        let verified = |token: &str, keys: &[PublicKey]| verify(token, keys, &expected, 0).err();
+        assert_eq!(verified(&token, &[]), Some(TokenError::UnknownKey));
+        let (signed, _) = token.rsplit_once('.').unwrap();
+        let forged = format!("{signed}.{}", URL_SAFE_NO_PAD.encode([1; 64]));
+        assert_eq!(verified(&forged, &keys), Some(TokenError::Signature));
+        let other = token.replace(
+            &part(&json!({"alg": "EdDSA", "kid": "k"})),
+            &part(&json!({"alg": "EdDSA", "kid": "x"})),
+        );
+        assert_eq!(verified(&other, &keys), Some(TokenError::UnknownKey));
+        let other = token.replace(
+            &part(&json!({"alg": "EdDSA", "kid": "k"})),
+            &part(&json!({"alg": "RS256", "kid": "k"})),
+        );
+        assert_eq!(verified(&other, &keys), Some(TokenError::UnknownKey));
+    }
+
+    #[test]
+    fn keys_for_other_purposes_are_passed_over() {
+        let (keys, _) = provider();
+        let mut jwk = serde_json::to_value(&keys[0].jwk).unwrap();
+        let usable =
+            |jwk: &Value| parse_keys(json!({"keys": [jwk, 7]}).to_string().as_bytes()).unwrap().len();
+        assert_eq!(usable(&jwk), 1);
+        for (name, value) in [("use", "enc"), ("alg", "RS256"), ("crv", "P-256"), ("kty", "oct"), ("x", "?")]
+        {
+            let before = std::mem::replace(&mut jwk[name], json!(value));
+            assert_eq!(usable(&jwk), 0, "{name}: {value}");
+            jwk[name] = before;
+        }
+        assert!(parse_keys(b"{}").is_err());
     }
 
     #[test]
     fn what_is_not_signed_is_no_token() {
-        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let token = |header: Value| format!("{}.{}.", part(header), part(json!({})));
-        for algorithm in ["none", "None", "HS256", "HS512", "RS1", ""] {
-            let parsed = Unverified::parse(&token(json!({"alg": algorithm}))).err();
-            assert_eq!(parsed, Some(TokenError::Algorithm(algorithm.into())));
+        let token = |header: Value| format!("{}.{}.", part(&header), part(&json!({})));
+        for algorithm in ["none", "None", "HS256", "HS512", "RS512", "RS1", ""] {
+            let refused = issuer(&token(json!({"alg": algorithm}))).err();
+            assert_eq!(refused, Some(TokenError::Algorithm(algorithm.into())));
         }
         for text in ["", ".", "..", "a.b.c", "e30.e30.", &token(json!({"alg": "RS256", "crit": ["x"]}))] {
-            assert_eq!(Unverified::parse(text).err(), Some(TokenError::Malformed), "{text}");
+            assert_eq!(issuer(text).err(), Some(TokenError::Malformed), "{text}");
         }
     }
 

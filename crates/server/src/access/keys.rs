@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,7 +81,8 @@ impl KeyFile {
         toml::from_str(&text).map_err(|error| failed(error.to_string()))
     }
 
-    /// Writes it whole or not at all, for its owner's eyes alone.
+    /// Writes it whole or not at all. A new file is for its owner's eyes alone. One that is there keeps its owner and its mode: a
+    /// service under another user could otherwise not read it any more.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut text = String::from(
@@ -94,7 +95,20 @@ impl KeyFile {
         let mut options = std::fs::OpenOptions::new();
         let mut file =
             options.write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed)?;
-        file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let mode = match std::fs::metadata(path) {
+            Ok(before) => {
+                fchown(&file, Some(before.uid()), Some(before.gid())).map_err(|error| {
+                    let (user, group) = (before.uid(), before.gid());
+                    format!(
+                        "{}: it belongs to user {user}, group {group}: do this as root: {error}",
+                        path.display()
+                    )
+                })?;
+                before.mode() & 0o777
+            }
+            Err(_) => 0o600,
+        };
+        file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
         std::fs::rename(&new, path).map_err(failed)
     }

@@ -1,7 +1,7 @@
-//! Whom the credentials stand for that came over a connection last.
+//! The caller that was last identified on a connection.
 //!
 //! In:    the credentials of a request, and the policy in force. Out: the ticket that the same credentials got before.
-//! Never: outlives what made them good: another policy, a key or token that ran out, new keys of a provider.
+//! Never: outlives the credentials: a new policy, an expired key or token, or new keys of the provider end it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::caller::Ticket;
 use super::policy::Policy;
 use super::unix_now;
 
-/// The credentials that came over a connection last and were good: mostly the next request has the same, and need not be
-/// hashed and looked up.
+/// The last good credentials on a connection. The next request usually has the same, which then need not be hashed and
+/// looked up.
 #[derive(Default)]
 pub struct LastKnown(Mutex<Option<Known>>);
 
@@ -52,8 +52,8 @@ impl fmt::Debug for LastKnown {
     }
 }
 
-/// Looks at every byte, whatever it finds: a proxy may send requests of many clients over one connection, and how long it
-/// takes must not tell one about the other's key.
+/// Compares every byte in constant time: a proxy may send requests of many clients over one connection, and the time must
+/// not tell one client about another's key.
 fn is_same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |seen, (left, right)| seen | (left ^ right)) == 0

@@ -1,10 +1,10 @@
-//! Access control: who asks, and may they.
+//! Access control: who the caller is, and what it may do.
 //!
-//! In:    a connection and a request's headers. Out: a [`Caller`], whom every dialect asks before it acts.
-//! Never: costs anything where it is not configured, and never makes a response: a [`Refusal`] says why not.
+//! In:    a connection and a request's headers. Out: a [`Caller`], which every dialect asks before it acts.
+//! Never: costs anything where it is not configured, or makes a response: a [`Refusal`] says why not.
 //!
-//! 1. [`Access::recognise`]  finds out who asks: `last_known.rs`, `policy.rs` with `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`,
-//!    `certificate.rs`
+//! 1. [`Access::recognise`]  finds out who asks: `last_known.rs`, `policy.rs` with `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`
+//!    and `signatures.rs`, `certificate.rs`
 //! 2. [`Caller::require`]    asks `rules.rs`; the one evaluation that all dialects share
 //! 3. [`Caller::owner`]      is whom a claim then belongs to
 
@@ -22,6 +22,7 @@ pub mod rate;
 mod refusal;
 pub mod rules;
 pub mod settings;
+mod signatures;
 pub mod validity;
 
 use std::collections::BTreeSet;
@@ -48,18 +49,18 @@ use crate::message::connection::Connection;
 use crate::message::headers::Headers;
 use crate::pem::fingerprint;
 
-/// Bad credentials, and tokens not seen before, that one address may send a second: enough for a building behind one
-/// address to start work, far too few to guess a password or to keep a processor busy with signatures.
+/// Bad credentials and new tokens that one address may send per second: enough for a building behind one address to start
+/// work, far too few to guess a password or to keep a processor busy with signatures.
 const GUESSES_PER_SECOND: f64 = 100.0;
 /// How often the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
-/// The door.
+/// Access control.
 #[derive(Debug)]
 pub struct Access {
     policy: Option<RwLock<Arc<Policy>>>,
     rates: Option<Rates>,
-    /// Credentials that are bad, or were not seen before, by address.
+    /// Counts bad credentials and new tokens, by address.
     guesses: Rates,
     audit: Option<Arc<Audit>>,
     /// Told after each change of the policy.
@@ -67,11 +68,11 @@ pub struct Access {
     withdrawn: Withdrawn,
 }
 
-/// What a first look at a request told.
+/// The result of a first look at a request.
 pub enum Recognised {
     /// Who asks.
     Known(Caller),
-    /// A token that was not seen before: ask its provider's keys.
+    /// A new token: its signature has to be checked with its provider's keys.
     Unknown(Box<Pending>),
 }
 
@@ -85,7 +86,7 @@ pub struct Pending {
 }
 
 impl Access {
-    /// A door with this policy, or none at all.
+    /// Access control with this policy; `None`: everyone may do everything.
     pub fn new(policy: Option<Policy>, rates: Option<Rates>, audit: Option<Arc<Audit>>) -> Arc<Self> {
         let policy = policy.map(|policy| {
             policy.keep_fresh(None);
@@ -101,7 +102,7 @@ impl Access {
         self.policy.is_some()
     }
 
-    /// Finds out who asks, or that it takes a moment to. A refusal: too many requests.
+    /// Identifies the caller, or says that its token has to be checked first. Refuses too many requests.
     pub fn recognise(
         &self,
         connection: &Connection,
@@ -115,7 +116,7 @@ impl Access {
             return Ok(Recognised::Known(Caller(None)));
         };
         let policy = policy.read();
-        // Where proxies speak for others, credentials are not all there is to look at.
+        // Behind a proxy, headers besides the credentials decide who the caller is.
         let plain = policy.proxies.is_none() && !connection.trusted;
         let given = credentials(headers).filter(|_| plain).and_then(Result::ok);
         if let Some(ticket) = given.and_then(|given| last_known.find(&policy, given)) {
@@ -146,7 +147,7 @@ impl Access {
         }
     }
 
-    /// Somebody of whom it is known who it is, within the rate of requests.
+    /// A known caller, if it is within its rate of requests.
     fn admitted(
         &self,
         ticket: Arc<Ticket>,
@@ -191,16 +192,16 @@ impl Access {
         Caller(Some(Arc::new(Ticket { identity, validity, policy, from, audit: self.audit.clone() })))
     }
 
-    /// Puts another policy in place of this one; on a mistake the old one stays.
+    /// Replaces the policy. If the new one has a mistake, the old one stays.
     pub fn reload(&self, options: &AccessOptions) -> Result<(), String> {
         let Some(policy) = &self.policy else {
-            return Err("access control was off when the node started: start it anew to turn it on".into());
+            return Err("access control was off when the node started: restart it to turn it on".into());
         };
         let old = policy.read().clone();
         let new = Policy::new(options, Some(&old))?;
         new.keep_fresh(Some(&old));
         let (rules, keys) = (new.rules.len(), new.keys.ids().len());
-        tracing::info!(rules, keys, "access control was read anew");
+        tracing::info!(rules, keys, "access control was read again");
         if let Some(audit) = &self.audit {
             let missing = |from: &Keys, of: &Keys| -> Vec<String> {
                 of.ids().iter().filter(|id| !from.ids().contains(id)).cloned().collect()
@@ -238,7 +239,7 @@ impl Access {
         }
     }
 
-    /// Reads the file of keys anew whenever it changes, so that a withdrawal needs nothing else.
+    /// Reads the file of keys again whenever it changes, so that editing the file is enough to withdraw a key.
     pub fn watch_keys(self: &Arc<Self>) {
         let (access, mut last) = (Arc::downgrade(self), None);
         tokio::spawn(async move {

@@ -1,26 +1,26 @@
 //! OpenID Connect: a provider's keys, found by discovery and kept fresh.
 //!
 //! In:    bearer tokens. Out: the identity a token stands for, and until when.
-//! Never: fetches more often than every few seconds, whatever tokens strangers send; and never believes an old key for
-//!        longer than the provider publishes it plus one refresh.
+//! Never: fetches more often than every few seconds, whatever tokens strangers send; believes a key for longer than one
+//!        refresh after its provider has withdrawn it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fetch::{Fetcher, check_url};
 use super::identity::{How, Identity};
-use super::jwt::{Expected, PublicKey, TokenError, Unverified, claim, parse_keys};
+use super::jwt::{Expected, PublicKey, TokenError, claim, parse_keys, verify};
 
 /// Shortest time between two fetches that unknown keys ask for.
 const COOL_DOWN: Duration = Duration::from_secs(5);
 
 /// A provider, as it stands in the TOML file.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OidcOptions {
     /// The issuer, exactly as tokens name it.
@@ -66,7 +66,7 @@ pub struct Provider {
     options: OidcOptions,
     fetcher: Fetcher,
     keys: RwLock<Arc<Vec<PublicKey>>>,
-    /// Grows when the keys change: whatever was remembered under others is forgotten.
+    /// Grows when the keys change: tokens that were remembered under other keys are forgotten.
     generation: AtomicU64,
     /// When the keys were last asked for.
     asked: tokio::sync::Mutex<Option<Instant>>,
@@ -100,7 +100,7 @@ impl Provider {
         check_url(&options.issuer)?;
         options.jwks_url.as_deref().map_or(Ok(()), check_url)?;
         if options.audiences.is_empty() {
-            return Err("audiences: name at least one; a token for any service must not be good here".into());
+            return Err("audiences: name at least one, so that tokens for other services are refused".into());
         }
         if !(0.1..=86_400.0).contains(&options.refresh) || options.leeway > 600 {
             return Err("refresh must be from 0.1 to 86400 seconds, leeway at most 600".into());
@@ -124,20 +124,20 @@ impl Provider {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whom a token stands for, and for how long. A key that is not known is looked for once.
+    /// The identity in a token, and until when it is valid. An unknown key is looked up at the provider once.
     pub async fn identify(&self, token: &str, now: u64) -> Result<Verified, TokenError> {
-        // Read before the keys: should they change meanwhile, what is found counts as found under the old ones.
+        // Read before the keys: if they change in between, the result counts as found under the old keys.
         let mut generation = self.generation();
-        let claims = match Unverified::parse(token)?.verify(&self.current()) {
+        let OidcOptions { issuer, audiences, leeway, .. } = &self.options;
+        let expected = Expected { issuer, audiences, leeway: *leeway };
+        let (claims, until) = match verify(token, &self.current(), &expected, now) {
             Err(TokenError::UnknownKey) => {
                 self.refresh(COOL_DOWN.min(self.refresh_every())).await;
                 generation = self.generation();
-                Unverified::parse(token)?.verify(&self.current())?
+                verify(token, &self.current(), &expected, now)?
             }
-            claims => claims?,
+            verified => verified?,
         };
-        let OidcOptions { issuer, audiences, leeway, .. } = &self.options;
-        let until = Expected { issuer, audiences, leeway: *leeway }.check(&claims, now)?;
         Ok(Verified { identity: self.identity(&claims)?, until, generation })
     }
 
@@ -171,7 +171,7 @@ impl Provider {
         });
     }
 
-    /// Fetches the keys, unless that was done within this time. Whoever comes meanwhile waits for the same answer.
+    /// Fetches the keys, unless that was done within this time. Callers that come meanwhile wait for the same fetch.
     async fn refresh(&self, not_within: Duration) {
         let mut asked = self.asked.lock().await;
         if asked.is_some_and(|asked| asked.elapsed() < not_within) {
@@ -181,6 +181,10 @@ impl Provider {
         *asked = Some(Instant::now());
         let issuer = &self.options.issuer;
         match fetched {
+            Err(error) if self.current().is_empty() => tracing::error!(
+                %issuer, %error,
+                "the keys of an identity provider can't be fetched: its tokens are refused until they are; the next token tries again"
+            ),
             Err(error) => {
                 tracing::error!(%issuer, %error, "the keys of an identity provider can't be fetched; the old ones stay");
             }
@@ -209,7 +213,7 @@ impl Provider {
         let issuer = &self.options.issuer;
         let url = format!("{}/.well-known/openid-configuration", issuer.strip_suffix('/').unwrap_or(issuer));
         let found: Discovery = serde_json::from_slice(&self.fetcher.get(&url).await?)
-            .map_err(|error| format!("{url}: it is no discovery document: {error}"))?;
+            .map_err(|error| format!("{url}: this is not a discovery document: {error}"))?;
         if found.issuer != *issuer {
             return Err(format!("{url}: it is the document of {:?}, and not of this issuer", found.issuer));
         }

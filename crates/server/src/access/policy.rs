@@ -1,6 +1,6 @@
 //! A policy: rules, keys, providers of tokens and proxies, as one whole.
 //!
-//! In:    settings and the files that they name; then the credentials of requests. Out: whom these stand for.
+//! In:    settings and the files that they name; then the credentials of requests. Out: the identities of callers.
 //! Never: changes: a reload puts another policy in its place.
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use hyper::header::{AUTHORIZATION, HeaderName};
 use parking_lot::RwLock;
 
 use super::identity::{How, Identity};
-use super::jwt::{self, Unverified};
+use super::jwt::{self, TokenError};
 use super::keys::{KeyFile, Keys, PREFIX};
 use super::oidc::{self, Provider};
 use super::proxy::Proxies;
@@ -51,7 +51,7 @@ pub(super) struct Remembered {
     pub(super) validity: Validity,
 }
 
-/// What credentials stand for, as far as that can be told at once.
+/// What is known of credentials without asking a provider.
 pub(super) enum Found {
     /// Good until the end of its validity; without one, it is checked again at each request.
     Identity(Arc<Identity>, Option<Validity>),
@@ -69,9 +69,12 @@ impl Policy {
     pub fn new(options: &AccessOptions, old: Option<&Self>) -> Result<Self, String> {
         let keys = match &options.keys {
             Some(path) => {
-                // A file that is gone for a moment must not end everybody's credentials.
-                if old.is_some() && !path.exists() {
-                    return Err(format!("{}: there is no such file", path.display()));
+                // Nobody could get in without it; and a file that is missing for a moment must not withdraw all credentials.
+                if !path.exists() {
+                    let path = path.display();
+                    return Err(format!(
+                        "{path}: there is no such file; `leasehold access key make --user NAME --keys {path}` makes it"
+                    ));
                 }
                 Keys::new(&KeyFile::read(path)?).map_err(|why| format!("{}: {why}", path.display()))?
             }
@@ -156,14 +159,14 @@ impl Policy {
         if let Some(known) = self.remembered(&hash) {
             return found(known);
         }
-        let parsed = match Unverified::parse(rest) {
-            Ok(parsed) => parsed,
+        let issuer = match jwt::issuer(rest) {
+            Ok(issuer) => issuer,
             Err(why) => return refuse(&why.to_string()),
         };
-        let issued = |provider: &&Arc<Provider>| Some(&*provider.options().issuer) == parsed.issuer();
+        let issued = |provider: &&Arc<Provider>| Some(&provider.options().issuer) == issuer.as_ref();
         match self.providers.iter().find(issued) {
             Some(provider) => Found::Token(provider.clone(), hash),
-            None => refuse(&jwt::TokenError::Issuer.to_string()),
+            None => refuse(&TokenError::Issuer.to_string()),
         }
     }
 
@@ -185,7 +188,7 @@ impl Policy {
             let now = unix_now();
             all.retain(|_, known| known.validity.holds(now));
             if all.len() >= REMEMBERED_MAX {
-                // Each is only a verification away.
+                // Each token only has to be verified again.
                 all.clear();
             }
         }

@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 
 use hyper::header::HeaderName;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::identity::{How, Identity};
 use crate::message::headers::Headers;
 
 /// Trusted headers, as they stand in the TOML file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProxyOptions {
     /// Addresses or networks of proxies: `10.0.0.7`, `10.1.0.0/16`.
@@ -58,10 +58,11 @@ impl Proxies {
     /// Checks the settings.
     pub fn new(options: &ProxyOptions) -> Result<Self, String> {
         if options.from.is_empty() && options.certificates.is_empty() {
-            return Err("it trusts nobody: list the proxies in 'from' or 'certificates'".into());
+            return Err("no proxy is trusted: list the proxies in 'from' or 'certificates'".into());
         }
-        let header =
-            |name: &str| name.parse::<HeaderName>().map_err(|_| format!("'{name}' is no name of a header"));
+        let header = |name: &str| {
+            name.parse::<HeaderName>().map_err(|_| format!("'{name}' is not a valid header name"))
+        };
         let names = (header(&options.user_header)?, header(&options.groups_header)?);
         if names.0 == names.1 || [&names.0, &names.1].contains(&&hyper::header::AUTHORIZATION) {
             return Err("user-header and groups-header must be two headers of their own".into());
@@ -95,7 +96,7 @@ impl Proxies {
             return Some(Err("the proxy names more than one user".into()));
         }
         let Ok(user) = std::str::from_utf8(user.as_bytes()) else {
-            return Some(Err("the user's name is no UTF-8".into()));
+            return Some(Err("the user's name is not UTF-8".into()));
         };
         let user = user.trim();
         // Shibboleth sets empty headers for those who have not logged in.

@@ -1,7 +1,7 @@
 //! Rates: how many requests one identity may send.
 //!
-//! In:    a name and an instant. Out: leave, or how long to wait.
-//! Never: grows without bound: who has been quiet for long enough to have its whole burst back is forgotten.
+//! In:    a name and an instant. Out: yes, or how long to wait.
+//! Never: grows without bound: a name that has its whole burst back is forgotten.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Rates {
         if buckets.len() >= NAMES_MAX {
             buckets.retain(|_, bucket| self.left(bucket, now) < self.burst);
             if buckets.len() >= NAMES_MAX {
-                // More busy names than can be counted: start anew rather than grow.
+                // More busy names than can be counted: forget all of them rather than grow.
                 buckets.clear();
             }
         }

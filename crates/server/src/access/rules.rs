@@ -21,13 +21,15 @@ pub enum Verb {
     Claim,
     /// End or change the claims of others.
     Revoke,
-    /// Look after the service: metrics, members, settings.
+    /// Look after the service: members, settings, backups. Whoever may do that may also scrape.
     Admin,
+    /// Scrape `/metrics`, and nothing else.
+    Metrics,
 }
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Claim, Self::Revoke, Self::Admin];
+    pub const ALL: [Self; 5] = [Self::Read, Self::Claim, Self::Revoke, Self::Admin, Self::Metrics];
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -40,6 +42,7 @@ impl Verb {
             Self::Claim => "claim",
             Self::Revoke => "revoke",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
         }
     }
 }
@@ -50,7 +53,7 @@ impl std::str::FromStr for Verb {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|verb| verb.as_str() == text);
         found.ok_or_else(|| {
-            format!("'{text}' is no verb; there are {}", Self::ALL.map(Self::as_str).join(", "))
+            format!("'{text}' is not a verb; the verbs are {}", Self::ALL.map(Self::as_str).join(", "))
         })
     }
 }
@@ -62,7 +65,7 @@ impl fmt::Display for Verb {
 }
 
 /// A rule as it stands in the TOML file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RuleOptions {
     /// Users; `*` is whoever gave valid credentials, `anonymous` whoever gave none.
@@ -81,7 +84,7 @@ pub struct RuleOptions {
 }
 
 /// What a rule says when it matches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// Yes.
@@ -167,17 +170,31 @@ impl Rules {
         };
         if self.0.is_empty() { who.is_known() } else { self.0.iter().any(gives) }
     }
+
+    /// Whether this identity may do that to every resource there is, or will be.
+    pub fn everywhere(&self, who: &Identity, verb: Verb) -> bool {
+        let mut concerning = self.0.iter().filter(|rule| rule.verbs & verb.bit() != 0 && rule.is_for(who));
+        // What comes before the first rule for all names may only give.
+        let first = concerning.find(|rule| rule.effect == Effect::Deny || rule.is_for_all_names());
+        if self.0.is_empty() {
+            who.is_known()
+        } else {
+            first.is_some_and(|rule| rule.effect == Effect::Allow)
+        }
+    }
 }
 
 impl Rule {
     fn new(options: &RuleOptions) -> Result<Self, String> {
         if options.users.is_empty() && options.groups.is_empty() {
             return Err(
-                "it is for nobody: give users or groups; users = [\"*\"] is everyone with credentials".into(),
+                "the rule applies to nobody: set users or groups; users = [\"*\"] is everyone with credentials".into(),
             );
         }
         if options.resources.is_empty() || options.verbs.is_empty() {
-            return Err("it says nothing: give resources and verbs; [\"*\"] is all of them".into());
+            return Err(
+                "the rule allows or denies nothing: set resources and verbs; [\"*\"] is all of them".into()
+            );
         }
         let verbs: Vec<Verb> = match &options.verbs[..] {
             [all] if all == "*" => Verb::ALL.to_vec(),
@@ -203,6 +220,10 @@ impl Rule {
         self.everyone
             || self.users.iter().any(|user| **user == *who.user)
             || self.groups.iter().any(|group| who.groups.contains(group))
+    }
+
+    fn is_for_all_names(&self) -> bool {
+        self.resources.iter().any(|pattern| matches!(pattern, Pattern::Starts(start) if start.is_empty()))
     }
 }
 
@@ -300,6 +321,24 @@ mod tests {
         assert!(rules.decide(&user("ci", &[]), Verb::Admin, "x").allowed);
         for how in [How::Nothing, How::Refused] {
             assert!(!rules.decide(&Identity::nobody(how), Verb::Read, "x").allowed);
+        }
+    }
+
+    #[test]
+    fn everywhere_is_a_right_on_all_names_that_nothing_before_it_takes_away() {
+        let all = rule(&["anna"], &[], &["*"], &["read"], Effect::Allow);
+        let some = rule(&["anna"], &[], &["db*"], &["read"], Effect::Allow);
+        let denied = rule(&["*"], &[], &["payroll"], &["read"], Effect::Deny);
+        for (rules, expected) in [
+            (vec![all.clone()], true),
+            (vec![some.clone(), all.clone(), denied.clone()], true),
+            (vec![denied, all], false),
+            (vec![some], false),
+            (vec![], true),
+        ] {
+            let rules = Rules::new(&rules).unwrap();
+            assert_eq!(rules.everywhere(&user("anna", &[]), Verb::Read), expected, "{rules:?}");
+            assert!(!rules.everywhere(&Identity::nobody(How::Nothing), Verb::Read));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::certificate::UserFrom;
 use super::oidc::OidcOptions;
@@ -13,7 +13,7 @@ use super::proxy::ProxyOptions;
 use super::rules::RuleOptions;
 
 /// `[access]`. Its presence turns access control on.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessOptions {
     /// The file of access keys.
@@ -31,7 +31,7 @@ pub struct AccessOptions {
 }
 
 /// `[access.certificate]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CertificateOptions {
     /// What of a certificate names the user.

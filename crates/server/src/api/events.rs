@@ -1,6 +1,6 @@
 //! `GET /v1/events`: what happens, as server-sent events, while it happens.
 //!
-//! In:    `Last-Event-ID` (or `after=`), `prefix=`, `kind=`, `heartbeat=`. Out: one event a change, with an id that is
+//! In:    `Last-Event-ID` (or `after=`, or `last=`), `prefix=`, `kind=`, `heartbeat=`, `who=`. Out: one event a change, with an id that is
 //!        the same on every node; a comment now and then, so that proxies see life.
 //! Never: holds up the table: a reader that can't keep up is told `lagged` and goes on with what is left.
 
@@ -12,11 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
-use leasehold_core::{Event, EventKind, Status};
+use leasehold_core::{Event, EventKind, Mode, Status};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::access::Caller;
+use crate::api::dashboard::Who;
 use crate::app::App;
 use crate::message::body::{Piece, ResponseBody};
 use crate::message::connection::Connection;
@@ -27,7 +28,7 @@ use crate::message::query::parameters;
 use crate::message::request::Request;
 use crate::message::time::rfc3339;
 use crate::message::{Response, json, typed};
-use crate::observe::hub::{Hub, Place};
+use crate::observe::hub::EventPosition;
 
 /// Seconds between signs of life, unless asked for others: below the idle timeouts of common proxies.
 const HEARTBEAT_DEFAULT: f64 = 15.0;
@@ -37,6 +38,9 @@ const PIECE_LEN: usize = 256;
 const PIECE_BYTES: usize = 32 << 10;
 /// Between two pieces: a busy table wakes a stream a hundred times a second, not ten thousand times.
 const PACE: Duration = Duration::from_millis(10);
+
+/// The newest events that a stream can begin with.
+const LAST_MAX: usize = 1000;
 
 /// The kinds there are, as `kind=` and the `event:` field name them.
 pub const KINDS: [&str; 9] =
@@ -50,7 +54,11 @@ struct Wanted {
     kinds: Vec<&'static str>,
     heartbeat: Duration,
     /// Where to go on; `None`: with what comes next.
-    after: Option<Place>,
+    after: Option<EventPosition>,
+    /// Unless that is said: begin with this many of the newest.
+    last: usize,
+    /// Whether events say what their claims tell of host, user, process and command.
+    who: bool,
 }
 
 /// The word for what happened.
@@ -79,8 +87,8 @@ pub fn answer(
     let membership = hub.join();
     let (pieces, body) = mpsc::channel(1);
     let mut stopping = app.stopping.clone();
-    let start = wanted.after.unwrap_or_else(|| hub.newest());
-    let stream = Stream { hub: hub.clone(), place: start, wanted, caller: caller.clone() };
+    let start = wanted.after.unwrap_or_else(|| hub.place_before(wanted.last, |event| wanted.picks(event)));
+    let stream = Stream { app: app.clone(), place: start, wanted, caller: caller.clone() };
     let caller = caller.clone();
     tokio::spawn(async move {
         let _counted = (place, membership);
@@ -109,7 +117,8 @@ fn too_many_streams(full: Full) -> Response {
 
 fn parse(query: Option<&str>, headers: &Headers) -> Result<Wanted, BTreeMap<String, String>> {
     let heartbeat = Duration::from_secs_f64(HEARTBEAT_DEFAULT);
-    let mut wanted = Wanted { prefix: String::new(), kinds: Vec::new(), heartbeat, after: None };
+    let (prefix, kinds) = (String::new(), Vec::new());
+    let mut wanted = Wanted { prefix, kinds, heartbeat, after: None, last: 0, who: false };
     let (parameters, mut mistakes) = parameters(query);
     for (name, value) in parameters {
         if let Err(mistake) = set(&mut wanted, &name, &value) {
@@ -143,14 +152,26 @@ fn set(wanted: &mut Wanted, name: &str, value: &str) -> Result<(), String> {
             wanted.heartbeat = Duration::from_secs_f64(seconds);
         }
         "after" => wanted.after = Some(value.parse().map_err(|_| BAD_PLACE)?),
-        _ => return Err("unknown parameter; there are prefix, kind, heartbeat, after".into()),
+        "last" => {
+            let last = value.parse().ok().filter(|last| *last <= LAST_MAX);
+            wanted.last = last.ok_or_else(|| format!("must be a whole number from 0 to {LAST_MAX}"))?;
+        }
+        "who" => wanted.who = value.parse().map_err(|_| "must be true or false")?,
+        _ => return Err("unknown parameter; there are prefix, kind, heartbeat, after, last, who".into()),
     }
     Ok(())
 }
 
+impl Wanted {
+    fn picks(&self, event: &Event) -> bool {
+        event.resource.starts_with(&self.prefix)
+            && (self.kinds.is_empty() || self.kinds.contains(&kind_of(event.kind)))
+    }
+}
+
 struct Stream {
-    hub: Arc<Hub>,
-    place: Place,
+    app: Arc<App>,
+    place: EventPosition,
     wanted: Wanted,
     /// Who reads, with the rights they had when they came.
     caller: Caller,
@@ -173,7 +194,7 @@ impl Stream {
             if !more {
                 let heartbeat = tokio::time::sleep_until(silent_since + self.wanted.heartbeat);
                 tokio::select! {
-                    () = self.hub.rung(self.place) => {}
+                    () = self.app.observer.hub.rung(self.place) => {}
                     () = heartbeat => {}
                 }
             }
@@ -182,7 +203,7 @@ impl Stream {
 
     /// Writes what there is; tells whether there is more.
     fn read(&mut self, piece: &mut String, silent_since: Instant) -> bool {
-        let found = self.hub.after(self.place, PIECE_LEN);
+        let found = self.app.observer.hub.after(self.place, PIECE_LEN);
         let mut more = found.events.len() == PIECE_LEN;
         let silent = silent_since.elapsed() >= self.wanted.heartbeat;
         if let Some(place) = found.lagged {
@@ -191,7 +212,7 @@ impl Stream {
         } else if self.place.index > found.newest.index && silent {
             // A follower may be a moment behind; a new data directory never catches up.
             self.place = found.newest;
-            lagged(piece, self.place, "that id is not known here: this service's log does not reach it");
+            lagged(piece, self.place, "that id is unknown: the log of this service ends before it");
         }
         for (place, event) in &found.events {
             if piece.len() >= PIECE_BYTES {
@@ -199,8 +220,8 @@ impl Stream {
                 break;
             }
             self.place = *place;
-            if self.wants(event) {
-                write_event(piece, *place, event);
+            if self.wants(*place, event) {
+                self.write(piece, *place, event);
             }
         }
         if !more {
@@ -213,19 +234,50 @@ impl Stream {
         more
     }
 
-    fn wants(&self, event: &Event) -> bool {
-        event.resource.starts_with(&self.wanted.prefix)
-            && (self.wanted.kinds.is_empty() || self.wanted.kinds.contains(&kind_of(event.kind)))
+    fn wants(&self, place: EventPosition, event: &Event) -> bool {
+        self.wanted.picks(event)
             && self.caller.may_see(&event.resource, &event.owner)
+            && (!self.caller.is_checked() || self.may_see_all(place, event))
+    }
+
+    /// Whether this reader may see every item of the claim. Of a claim that was forgotten, the events beside this one tell them;
+    /// what nobody can tell any more is not shown.
+    fn may_see_all(&self, place: EventPosition, event: &Event) -> bool {
+        let known = self
+            .app
+            .engine
+            .read(|table, _| table.whose(event.claim).map(|claim| self.caller.may_see_all(&claim)));
+        known.unwrap_or_else(|| {
+            let items = self.app.observer.hub.items_at(place);
+            items.is_some_and(|items| items.iter().all(|item| self.caller.may_see(item, &event.owner)))
+        })
+    }
+
+    /// An event, with what the claim tells of its maker, if this reader asked for it, and of its slots, while it is known.
+    fn write(&self, piece: &mut String, place: EventPosition, event: &Event) {
+        let has_slots = matches!(event.mode, Mode::Slots { .. }) && event.token > 0;
+        let view = (self.wanted.who || has_slots)
+            .then(|| self.app.engine.read(|table, now_us| table.claim_view(event.claim, now_us)))
+            .flatten();
+        let item = view.as_ref().and_then(|view| view.items().get(usize::from(event.item)));
+        let slots = item.map(|item| &*item.slots).filter(|slots| has_slots && !slots.is_empty());
+        let who = view.as_ref().filter(|_| self.wanted.who).and_then(|view| Who::of(&view.claim));
+        write_event(piece, place, event, slots, who);
     }
 }
 
-fn lagged(piece: &mut String, place: Place, detail: &str) {
+fn lagged(piece: &mut String, place: EventPosition, detail: &str) {
     let data = serde_json::json!({ "id": place.to_string(), "kind": "lagged", "detail": detail });
     let _ = write!(piece, "id: {place}\nevent: lagged\ndata: {data}\n\n");
 }
 
-fn write_event(piece: &mut String, place: Place, event: &Event) {
+fn write_event(
+    piece: &mut String,
+    place: EventPosition,
+    event: &Event,
+    slots: Option<&[u16]>,
+    who: Option<Who>,
+) {
     let kind = kind_of(event.kind);
     let _ = write!(
         piece,
@@ -239,6 +291,13 @@ fn write_event(piece: &mut String, place: Place, event: &Event) {
         0 => write!(piece, "null"),
         token => write!(piece, "{token}"),
     };
+    let _ = write!(piece, ", \"mode\": \"{}\"", event.mode.as_str());
+    if let Mode::Slots { take, of } = event.mode {
+        let _ = write!(piece, ", \"take\": {take}, \"of\": {of}");
+    }
+    if let Some(slots) = slots {
+        let _ = write!(piece, ", \"slots\": {slots:?}");
+    }
     let _ = match event.kind {
         EventKind::Activated { waited_us } => write!(piece, ", \"waited\": {:?}", waited_us as f64 / 1e6),
         EventKind::Ended { held_us, .. } => write!(piece, ", \"held\": {:?}", held_us as f64 / 1e6),
@@ -246,6 +305,9 @@ fn write_event(piece: &mut String, place: Place, event: &Event) {
     };
     if let Some(reason) = &event.reason {
         let _ = write!(piece, ", \"reason\": {}", quoted(reason));
+    }
+    if let Some(who) = who {
+        let _ = write!(piece, ", \"who\": {}", who.to_json());
     }
     let _ = write!(piece, ", \"time\": \"{}\"}}\n\n", rfc3339(event.stamp.wall_us));
 }
@@ -273,7 +335,7 @@ mod tests {
     fn the_header_goes_before_the_query() {
         let headers = Headers::from_iter([("Last-Event-ID", "9.2")]);
         let wanted = parse(Some("after=1.0&prefix=db/&kind=active,expired"), &headers).unwrap();
-        assert_eq!(wanted.after, Some(Place { index: 9, n: 2 }));
+        assert_eq!(wanted.after, Some(EventPosition { index: 9, n: 2 }));
         assert_eq!((wanted.prefix.as_str(), wanted.kinds), ("db/", vec!["active", "expired"]));
     }
 }

@@ -129,7 +129,7 @@ pub async fn set(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Re
     let wanted: Override = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
     let scope = wanted.scope().map_err(|why| bad(&why))?;
     let engine = &app.engine;
-    engine.require_table_version(TABLE_VERSION).await.map_err(|error| engine_problem(&error))?;
+    engine.reach_table_version(TABLE_VERSION).await.map_err(|error| engine_problem(&error))?;
     match engine.submit(Command::SetBudget { scope, bytes: wanted.bytes }).await {
         Ok(Outcome::Done) => Ok(empty(StatusCode::NO_CONTENT)),
         Ok(other) => Err(problem(StatusCode::CONFLICT, "limits-refused", &other.to_string())),

@@ -10,9 +10,9 @@ use leasehold_core::Status;
 
 use crate::app::App;
 use crate::observe::Dialect;
-use crate::observe::metrics::CODES;
+use crate::observe::metrics::{CODES, ItemCounts, MODES};
 use crate::observe::process;
-use leasehold_engine::observed::ROLES;
+use leasehold_engine::node_state::ROLES;
 
 /// The text.
 pub(crate) fn text(app: &App) -> String {
@@ -21,6 +21,7 @@ pub(crate) fn text(app: &App) -> String {
     requests(&mut out, app);
     log(&mut out, app);
     raft(&mut out, app);
+    upkeep(&mut out, app);
     let build = format!("leasehold_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     family(&mut out, "leasehold_build_info", "gauge", "The version that runs.");
     let _ = writeln!(out, "{build} 1");
@@ -70,6 +71,11 @@ fn table(out: &mut String, app: &App) {
         overdue,
     );
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let help = "Claims that this node refused because they would have waited for their own session for ever.";
+    one(out, "leasehold_deadlocks_refused_total", "counter", help, count(&metrics.deadlocks));
+    let unchecked = app.engine.read(|table, _| table.unchecked_waits());
+    let help = "Claims that wait unchecked: the look for a deadlock would have taken too long.";
+    one(out, "leasehold_deadlock_unchecked_total", "counter", help, unchecked);
     one(out, "leasehold_claims_queued_total", "counter", "Claims that had to queue.", count(&metrics.queued));
     one(
         out,
@@ -87,8 +93,47 @@ fn table(out: &mut String, app: &App) {
     let help = "Time that granted claims had waited.";
     metrics.wait.write(out, "leasehold_lock_wait_seconds", help);
     metrics.hold.write(out, "leasehold_lock_hold_seconds", "Time that ended claims had held.");
+    items(out, app);
     let help = "From the end of one holder being ordered to the next one holding, on the leader.";
     metrics.hand_over.write(out, "leasehold_lock_handover_seconds", help);
+}
+
+/// What happened to items, by the mode in which they were wanted.
+fn items(out: &mut String, app: &App) {
+    let metrics = &app.observer.metrics;
+    let (held, awaited) = app.engine.read(|table, _| (table.held_items(), table.awaited_items()));
+    let reserved = "Items of waiting claims, by mode; those reserved for a set that is not complete too.";
+    for (name, help, counts) in [
+        ("leasehold_items_held", "Items that are held, by mode.", held),
+        ("leasehold_items_waiting", reserved, awaited),
+    ] {
+        family(out, name, "gauge", help);
+        for (mode, count) in MODES.iter().zip(counts) {
+            let _ = writeln!(out, "{name}{{mode=\"{mode}\"}} {count}");
+        }
+    }
+    type Pick = fn(&ItemCounts) -> &std::sync::atomic::AtomicU64;
+    let families: [(&str, &str, Pick); 4] = [
+        ("leasehold_items_queued_total", "Items of claims that had to queue, by mode.", |items| {
+            &items.queued
+        }),
+        ("leasehold_items_granted_total", "Items that were granted, by mode.", |items| &items.granted),
+        ("leasehold_items_freed_total", "Items that ended after their grant, by mode.", |items| &items.freed),
+        ("leasehold_items_unqueued_total", "Items that ended in the queue, by mode.", |items| {
+            &items.unqueued
+        }),
+    ];
+    for (name, help, pick) in families {
+        family(out, name, "counter", help);
+        for (mode, items) in MODES.iter().zip(&metrics.items) {
+            let _ = writeln!(out, "{name}{{mode=\"{mode}\"}} {}", pick(items).load(Ordering::Relaxed));
+        }
+    }
+    let name = "leasehold_item_wait_seconds";
+    family(out, name, "histogram", "Time that granted items had waited, by mode.");
+    for (mode, items) in MODES.iter().zip(&metrics.items) {
+        items.wait.write_series(out, name, &format!("mode=\"{mode}\""));
+    }
 }
 
 fn requests(out: &mut String, app: &App) {
@@ -128,14 +173,34 @@ fn log(out: &mut String, app: &App) {
     metrics.commit.write(out, "leasehold_log_commit_seconds", help);
     let bytes = metrics.synced_bytes.load(Ordering::Relaxed);
     one(out, "leasehold_log_written_bytes_total", "counter", "Bytes written to the log.", bytes);
-    let status = app.engine.observed();
+    let status = app.engine.node_state();
     one(out, "leasehold_log_bytes", "gauge", "Bytes of entries in the log.", status.log_bytes);
     let full = u8::from(!status.has_room);
     one(out, "leasehold_log_full", "gauge", "1 while the disk has no room and clients are refused.", full);
 }
 
+/// Backups, and traces of requests.
+fn upkeep(out: &mut String, app: &App) {
+    let (backups, traces) = (&app.observer.backups, &app.observer.traces);
+    let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let help = "How often this node saves its table by itself; 0: it does not.";
+    one(out, "leasehold_backup_interval_seconds", "gauge", help, of(&backups.every_s));
+    let help = "When the last good backup of this node was made, unix time; 0: never.";
+    one(out, "leasehold_backup_last_success_timestamp_seconds", "gauge", help, of(&backups.last_good_s));
+    let help = "Bytes of the last good backup.";
+    one(out, "leasehold_backup_last_bytes", "gauge", help, of(&backups.last_bytes));
+    let name = "leasehold_backups_total";
+    family(out, name, "counter", "Backups that this node made by itself, by outcome.");
+    let (done, failed) = (of(&backups.done), of(&backups.failed));
+    let _ = write!(out, "{name}{{outcome=\"done\"}} {done}\n{name}{{outcome=\"failed\"}} {failed}\n");
+    let help = "Spans of requests that the collector has taken.";
+    one(out, "leasehold_traces_exported_total", "counter", help, of(&traces.exported));
+    let help = "Spans of requests that were dropped: the queue was full, or the collector did not take them.";
+    one(out, "leasehold_traces_dropped_total", "counter", help, of(&traces.dropped));
+}
+
 fn raft(out: &mut String, app: &App) {
-    let status = app.engine.observed();
+    let status = app.engine.node_state();
     family(out, "leasehold_raft_role", "gauge", "1 for the role that this node has.");
     for role in ROLES {
         let _ = writeln!(out, "leasehold_raft_role{{role=\"{role}\"}} {}", u8::from(role == status.role));

@@ -14,6 +14,7 @@ use crate::message::query::pairs;
 use crate::message::request::Request;
 use crate::message::{Response, json, typed};
 use leasehold_engine::EngineError;
+use leasehold_engine::wal::NoRoom;
 
 /// `GET /metrics`
 pub fn metrics(app: &App) -> Response {
@@ -30,6 +31,11 @@ pub fn ready(app: &App, request: &Request) -> Response {
     checked(request, &checks(app))
 }
 
+/// The first thing that keeps this node from taking commands.
+pub fn problem_now(app: &App) -> Option<String> {
+    checks(app).into_iter().find_map(|(_, check)| check.err())
+}
+
 /// `GET /version`
 pub fn version() -> Response {
     let body = serde_json::json!({
@@ -42,25 +48,43 @@ pub fn version() -> Response {
     json(StatusCode::OK, format!("{body}\n"))
 }
 
+/// The first check of `/readyz` that fails, and why.
+pub fn unready(app: &App) -> Option<String> {
+    let failed = checks(app).into_iter().find_map(|(name, check)| Some((name, check.err()?)));
+    failed.map(|(name, why)| format!("{name}: {why}"))
+}
+
 type Check = (&'static str, Result<(), String>);
 
 /// What must be true for this node to take commands.
 fn checks(app: &App) -> Vec<Check> {
-    let status = app.engine.observed();
+    let status = app.engine.node_state();
     let stopping = *app.stopping.borrow();
     let disk = match status.disk_hangs {
         Some(length) => Err(format!("a write has taken the disk {:.1} s so far", length.as_secs_f64())),
         None if status.has_room => Ok(()),
-        None => Err(EngineError::DiskFull.to_string()),
+        None => Err(disk_full(status.no_room)),
     };
-    let no_leader = || "no leader is known: a majority of the nodes must reach each other".to_string();
+    let no_leader = || {
+        if app.engine.is_removed() {
+            "this node was removed from its cluster: stop it, or empty its data directory to have it join again"
+        } else {
+            "no leader is known: a majority of the nodes must reach each other"
+        }
+    };
     vec![
         ("stopping", if stopping { Err(EngineError::Stopping.to_string()) } else { Ok(()) }),
         ("log", status.fatal.map_or(Ok(()), Err)),
         ("disk", disk),
-        ("leader", status.leader.map(|_| ()).ok_or_else(no_leader)),
+        ("leader", status.leader.map(|_| ()).ok_or_else(|| no_leader().to_string())),
         ("engine", app.engine.ready().map_err(|error| error.to_string())),
     ]
+}
+
+/// Says how much has to be freed: an operator who frees less sees why it was not enough.
+fn disk_full(no_room: Option<NoRoom>) -> String {
+    let needed = no_room.map_or_else(|| "free space there".into(), |no_room| no_room.to_string());
+    format!("the disk of the data directory is full: {needed}")
 }
 
 fn checked(request: &Request, checks: &[Check]) -> Response {

@@ -64,6 +64,16 @@ impl Administrators {
         administrators
     }
 
+    /// Why no administrator would get in, if the file of users is to blame.
+    pub fn problem(access: &AdminAccess) -> Option<String> {
+        let AdminAccess::Users(path) = access else { return None };
+        match read(path) {
+            Err(error) => Some(format!("{}: {error}", path.display())),
+            Ok(users) if users.lines.is_empty() => Some(format!("{} names no user", path.display())),
+            Ok(_) => None,
+        }
+    }
+
     /// Lets a request from this address in, or says why not. The file is read each time: a change counts at once. After
     /// some wrong passwords an address has to wait, and no password is looked at meanwhile.
     pub async fn admit(&self, headers: &Headers, from: &Arc<str>) -> Result<(), Response> {

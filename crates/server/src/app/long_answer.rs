@@ -78,7 +78,7 @@ where
     let (failed, why) = tokio::sync::oneshot::channel();
     let produced = produce(BodyWriter { buffer: Vec::new(), pieces: sender });
     let caller = caller.clone();
-    app.aside.spawn(async move {
+    app.pool.spawn(async move {
         let produced = tokio::select! {
             biased;
             produced = produced => produced,
@@ -119,7 +119,7 @@ pub(crate) fn counted(app: &App, client: &Arc<str>, is_read: bool, mut response:
         }
         Err(_) if !is_read => response,
         Err(_) => {
-            let detail = "too many long answers wait for their clients to take them: come back later";
+            let detail = "too many long answers wait for their clients to take them: retry later";
             try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-answers", detail))
         }
     }

@@ -4,11 +4,12 @@
 //! Never: answers a request: `dispatch.rs` and `api/` do.
 
 pub mod administrators;
-pub mod aside;
 pub mod long_answer;
 pub mod places;
+pub mod pool;
 pub mod receive;
 mod refusal;
+pub mod unheard;
 pub mod web_origin;
 
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use leasehold_engine::Engine;
 use tokio::sync::watch;
 
 use self::administrators::Administrators;
-use self::aside::Aside;
 use self::long_answer::ANSWER_BYTES_MAX;
 use self::places::{Place, Places};
+use self::pool::Pool;
 use self::web_origin::WebOrigins;
 use crate::access::rate::Rates;
 use crate::access::{Access, Caller, Policy};
@@ -42,7 +43,7 @@ const WATCHED_MAX: usize = 500_000;
 /// How long a connection beyond the limit may take to ask for a health page.
 const CROWDED_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who stands at the door: access control, TLS, the audit.
+/// Access control, TLS and the audit.
 pub struct Guards {
     /// Who may do what.
     pub access: Arc<Access>,
@@ -53,7 +54,7 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// Reads everything that the configuration names, and keeps an eye on it.
+    /// Reads all files that the configuration names, and watches them for changes.
     pub fn new(config: &Config) -> Result<Self, String> {
         let audit = config.audit.as_ref().map(Audit::start).transpose()?;
         let policy = config.access.as_ref().map(|options| Policy::new(options, None)).transpose()?;
@@ -67,7 +68,17 @@ impl Guards {
         Ok(Self { access, tls, audit })
     }
 
-    /// Reads it anew.
+    /// Reads everything that the configuration names, and keeps nothing: says whether a node could start with it.
+    pub fn check(config: &Config) -> Result<(), String> {
+        config.access.as_ref().map(|options| Policy::new(options, None)).transpose()?;
+        config.tls.as_ref().map(Tls::new).transpose().map_err(|why| format!("tls: {why}"))?;
+        match Administrators::problem(&config.admin) {
+            Some(why) => Err(format!("admin-userpass-file: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the files again.
     pub fn reload(&self, config: &Config) -> Result<(), String> {
         if let Some(tls) = &self.tls {
             tls.reload();
@@ -75,7 +86,7 @@ impl Guards {
         match &config.access {
             Some(options) => self.access.reload(options),
             None if self.access.is_on() => {
-                Err("the [access] part is gone: start the node anew to turn access control off".into())
+                Err("the [access] part is gone: restart the node to turn access control off".into())
             }
             None => Ok(()),
         }
@@ -109,7 +120,7 @@ pub struct App {
     /// Turns true when the node stops: long-polls answer then.
     pub stopping: watch::Receiver<bool>,
     /// Where long answers are made.
-    pub aside: Aside,
+    pub pool: Pool,
 }
 
 impl App {
@@ -142,13 +153,12 @@ impl App {
         })
     }
 
-    /// A place for a request of this owner that may stand open for long.
+    /// A place for a request of this owner that may wait for long.
     pub fn long_poll(&self, owner: &Arc<str>) -> Result<Place, Response> {
         self.long_polls.take(owner).map_err(|full| {
             let whose = if full == Full::Client { " of this client" } else { "" };
-            let detail = format!(
-                "too many requests{whose} stand open already: come back later, or ask without waiting"
-            );
+            let detail =
+                format!("too many requests{whose} stand open already: retry later, or ask without waiting");
             try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-long-polls", &detail))
         })
     }
@@ -165,7 +175,7 @@ impl App {
         guards: Arc<Guards>,
         observer: Arc<Observer>,
         stopping: watch::Receiver<bool>,
-        aside: Aside,
+        pool: Pool,
     ) -> Self {
         // Where users have names of their own, none of them gets more by calling itself 127.0.0.1.
         let loopback = if config.access.is_some() { config.share.client } else { config.share.loopback };
@@ -183,7 +193,7 @@ impl App {
             guards,
             observer,
             stopping,
-            aside,
+            pool,
         }
     }
 }
@@ -197,9 +207,9 @@ impl App {
         let options = crate::config::Options { allowed_hosts, ..Default::default() };
         let config = options.validate().expect("the defaults are good");
         let (stop, stopping) = watch::channel(false);
-        // It is never told to stop: it crashes.
+        // A simulated node is never told to stop; it crashes.
         std::mem::forget(stop);
         let guards = Arc::new(Guards { access: Access::new(None, None, None), tls: None, audit: None });
-        Arc::new(Self::new(engine, config, guards, observer, stopping, Aside::default()))
+        Arc::new(Self::new(engine, config, guards, observer, stopping, Pool::default()))
     }
 }

@@ -1,7 +1,7 @@
-//! Places: how many of something there are, and how many of them one client may take.
+//! Places: a budget for something that clients use up, and the share of it that one client may take.
 //!
 //! In:    a client's name: its user, or its address. Out: a place, given back when it is dropped; or why there is none.
-//! Never: lets one client take what all the others need, and never remembers a client that has no place.
+//! Never: lets one client take more than its share, or remembers a client that has no place.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -177,8 +177,7 @@ fn too_many_bodies(full: Full) -> Response {
         Full::Total => "all clients",
         Full::Client => "this client",
     };
-    let detail =
-        format!("the bodies that {whose} send at this moment are too large together: come back later");
+    let detail = format!("the bodies that {whose} send at this moment are too large together: retry later");
     closing(try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-bodies", &detail)))
 }
 

@@ -29,7 +29,7 @@ impl From<Refusal> for Response {
                 challenge(problem(StatusCode::UNAUTHORIZED, "unauthorized", &detail), bad_credentials)
             }
             Refusal::Withdrawn => {
-                let detail = "the credentials ended while the request stood open";
+                let detail = "the credentials expired or were withdrawn while the request was open";
                 problem(StatusCode::UNAUTHORIZED, "unauthorized", detail)
             }
         }

@@ -52,7 +52,7 @@ impl WebOrigins {
     pub fn refusal(&self, connection: &Connection, request: &Request) -> Option<Response> {
         if let Some(host) = self.foreign_host(connection, request) {
             let detail = format!(
-                "this service does not go by the name {host:?}: ask for localhost, or have the operator add the name to \
+                "{host:?} is not a name of this service: use localhost, or have the operator add the name to \
                  --allowed-hosts (see docs/security.md)"
             );
             return Some(problem(StatusCode::MISDIRECTED_REQUEST, "unknown-host", &detail));
@@ -61,7 +61,7 @@ impl WebOrigins {
         if reads || self.may_change(connection, request.headers()) {
             return None;
         }
-        let detail = "a web page of another origin may change nothing here: have the operator add its origin to \
+        let detail = "web pages of other origins may not change anything here: have the operator add the page's origin to \
                       --allowed-origins (see docs/security.md)";
         Some(problem(StatusCode::FORBIDDEN, "foreign-origin", detail))
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
 
-use leasehold_core::{ClaimId, Ending, Event, EventKind, Status};
+use leasehold_core::{ClaimId, Ending, Event, EventKind, Mode, Status};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -35,7 +35,7 @@ use leasehold_engine::publish::Listener;
 const QUEUE_LEN: usize = 65_536;
 
 /// `[audit]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AuditOptions {
     /// `stderr`, or the path of a file.
@@ -88,7 +88,7 @@ pub struct Audit {
     lines: SyncSender<Line>,
     lost: AtomicU64,
     /// Entries up to this one are in the file already: they come again when a node starts.
-    written: u64,
+    written: AtomicU64,
     /// Whether events are new, where the place they go to can't tell what it has seen.
     live: AtomicBool,
     notes: Mutex<Notes>,
@@ -116,7 +116,7 @@ impl Audit {
         Ok(Arc::new(Self {
             lines,
             lost: AtomicU64::new(0),
-            written: written.unwrap_or(0),
+            written: AtomicU64::new(written.unwrap_or(0)),
             live,
             notes: Mutex::default(),
             refusals,
@@ -127,6 +127,15 @@ impl Audit {
 
     /// From now on events are new, and this is the engine whose events they are.
     pub fn go_live(&self, engine: &Arc<Engine>) {
+        // The log ends before the file does: it is another one, begun anew or restored from a backup, and counts from there.
+        let log_end = engine.log_end();
+        let written = self.written.fetch_min(log_end, Ordering::AcqRel);
+        if written > log_end {
+            tracing::warn!(
+                "the audit ends with log entry {written}, and this node's log with {log_end}: it was restored or begun anew; \
+                 indexes in the audit repeat from here on"
+            );
+        }
         self.engine.set(Arc::downgrade(engine)).ok();
         self.live.store(true, Ordering::Release);
     }
@@ -207,6 +216,14 @@ impl Audit {
         }
     }
 
+    /// Which slots a claim holds or held, as the table knows it.
+    fn slots(&self, event: &Event) -> Option<Vec<u16>> {
+        slots_of(event).filter(|_| event.token > 0)?;
+        let engine = self.engine.get().and_then(Weak::upgrade)?;
+        let view = engine.read(|table, now_us| table.claim_view(event.claim, now_us))?;
+        view.items().get(usize::from(event.item)).map(|item| item.slots.clone())
+    }
+
     /// After the table was replaced: forgets the askers of claims that no longer wait.
     fn prune(&self) {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else { return };
@@ -219,8 +236,11 @@ impl Audit {
         });
     }
 
-    fn tell(&self, index: u64, event: &Event) {
-        let asker = self.notes.lock().asker_of(event);
+    /// `asker` is who asked for the event before: all items of a claim have the same one.
+    fn tell(&self, index: u64, event: &Event, asker: &mut Option<Asker>) {
+        if event.item == 0 {
+            *asker = self.notes.lock().asker_of(event);
+        }
         let what = match event.kind {
             EventKind::Activated { .. } => "granted",
             EventKind::Ended { status, .. } => status.as_str(),
@@ -237,6 +257,10 @@ impl Audit {
             resource: &event.resource,
             claim: event.claim.to_string(),
             token: Some(event.token).filter(|token| *token > 0),
+            mode: event.mode.as_str(),
+            take: slots_of(event).map(|(take, _)| take),
+            of: slots_of(event).map(|(_, of)| of),
+            slots: self.slots(event),
             why: event.reason.as_deref(),
         });
     }
@@ -254,7 +278,19 @@ struct EventLine<'a> {
     resource: &'a str,
     claim: String,
     token: Option<u64>,
+    mode: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    take: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots: Option<Vec<u16>>,
     why: Option<&'a str>,
+}
+
+/// How many slots an item takes, and of how many.
+fn slots_of(event: &Event) -> Option<(u16, u16)> {
+    if let Mode::Slots { take, of } = event.mode { Some((take, of)) } else { None }
 }
 
 /// Rules or keys are others than before.
@@ -273,8 +309,9 @@ impl Listener for Audit {
         if self.replaced.swap(false, Ordering::AcqRel) {
             self.prune();
         }
-        if index > self.written && self.live.load(Ordering::Acquire) {
-            events.iter().for_each(|event| self.tell(index, event));
+        if index > self.written.load(Ordering::Acquire) && self.live.load(Ordering::Acquire) {
+            let mut asker = None;
+            events.iter().for_each(|event| self.tell(index, event, &mut asker));
         }
     }
 

@@ -148,7 +148,7 @@ impl Drop for Noted {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::Stamp;
+    use leasehold_core::{Mode, Stamp};
 
     use super::*;
 
@@ -159,7 +159,17 @@ mod tests {
     fn event(claim: u128, kind: EventKind) -> Event {
         let (resource, owner) = ("r".into(), "anna".into());
         let claim = ClaimId::from_u128(claim);
-        Event { stamp: Stamp::default(), kind, claim, resource, owner, token: 1, reason: None }
+        Event {
+            stamp: Stamp::default(),
+            kind,
+            claim,
+            resource,
+            owner,
+            token: 1,
+            mode: Mode::Exclusive,
+            item: 0,
+            reason: None,
+        }
     }
 
     fn ended(claim: u128, status: Status) -> Event {

@@ -1,20 +1,20 @@
 //! The settings of a node that has peers.
 //!
 //! In:    flags, variables, or `[cluster]` of the TOML file. Out: [`ClusterConfig`], or nothing for a node that is alone.
-//! Never: starts a node with peers and without a secret: whoever reaches the peer port could take the cluster over.
+//! Never: starts a node with peers and without a secret: everybody who reaches the peer port could take the cluster over.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use leasehold_engine::{ClusterConfig, DEFAULT_HEARTBEAT, PeerTls, Secret};
 
 /// What an operator may set; `None` means the default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClusterOptions {
     /// This node's number.
@@ -25,7 +25,7 @@ pub struct ClusterOptions {
     pub join: Option<String>,
     /// Address to listen on for peers.
     pub peer_listen: Option<SocketAddr>,
-    /// Where peers reach this node.
+    /// Address at which peers reach this node.
     pub peer_advertise: Option<String>,
     /// The cluster secret.
     pub secret: Option<String>,
@@ -69,49 +69,62 @@ impl ClusterOptions {
             return Ok(None);
         }
         let Some(node) = self.node_id.filter(|id| *id > 0) else {
-            return wrong("node-id", "a node with peers needs a number of its own, from 1");
+            return wrong(
+                "node-id",
+                "a node of a cluster needs a number, from 1: give --node-id (peers or a cluster secret are set, so this is one)",
+            );
         };
         let peers = members(self.peers.as_deref().unwrap_or_default())?;
         let own = peers.get(&node).cloned();
         if !peers.is_empty() && own.is_none() {
             return wrong("peers", format!("node {node}, this one, is not among them: add {node}=HOST:PORT"));
         }
-        let listen = match (self.peer_listen, own.as_ref().map(|own| own.parse())) {
-            (Some(listen), _) | (None, Some(Ok(listen))) => listen,
-            (None, Some(Err(_))) => {
-                return wrong(
-                    "peer-listen",
-                    "say on which address to listen for peers, such as 0.0.0.0:4090",
-                );
-            }
-            (None, None) => {
-                return wrong(
-                    "peer-listen",
-                    "say on which address to listen for peers, such as 127.0.0.1:4090; and which cluster this is, with \
-                     --peers or --join",
-                );
-            }
-        };
-        let advertise = match (self.peer_advertise, own) {
+        let listen = self.listen_address(own.as_deref())?;
+        let advertise = match (self.peer_advertise.clone(), own) {
             (Some(advertise), _) | (None, Some(advertise)) => advertise,
             (None, None) if !listen.ip().is_unspecified() && listen.port() != 0 => listen.to_string(),
             (None, None) => {
-                return wrong("peer-advertise", format!("peers can't reach {listen}: say where they can"));
-            }
-        };
-        let tls = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
-            (None, None, None) => None,
-            (Some(cert), Some(key), Some(ca)) => match PeerTls::load(cert, key, ca) {
-                Ok(tls) => Some(tls),
-                Err(why) => return wrong("tls-cert", why),
-            },
-            _ => {
                 return wrong(
-                    "tls-cert",
-                    "TLS between nodes needs all three: certificate, key and authority",
+                    "peer-advertise",
+                    format!("peers can't reach {listen}: give an address at which they can"),
                 );
             }
         };
+        let tls = self.peer_tls()?;
+        let secret = self.cluster_secret(tls.is_some())?;
+        let heartbeat = self.heartbeat_ms.map_or(DEFAULT_HEARTBEAT, Duration::from_millis);
+        if !(Duration::from_millis(10)..=Duration::from_secs(10)).contains(&heartbeat) {
+            return wrong("heartbeat-ms", "must be from 10 to 10000 milliseconds");
+        }
+        Ok(Some(ClusterConfig { node, listen, advertise, peers, join: self.join, secret, tls, heartbeat }))
+    }
+
+    /// Where to listen for peers. `own`: this node's address among the first members.
+    fn listen_address(&self, own: Option<&str>) -> Result<SocketAddr, ConfigError> {
+        match (self.peer_listen, own.map(str::parse)) {
+            (Some(listen), _) | (None, Some(Ok(listen))) => Ok(listen),
+            (None, Some(Err(_))) => {
+                wrong("peer-listen", "give the address to listen on for peers, such as 0.0.0.0:4090")
+            }
+            (None, None) => wrong(
+                "peer-listen",
+                "give the address to listen on for peers, such as 127.0.0.1:4090, and the cluster to belong to, with \
+                 --peers or --join",
+            ),
+        }
+    }
+
+    fn peer_tls(&self) -> Result<Option<PeerTls>, ConfigError> {
+        match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+            (None, None, None) => Ok(None),
+            (Some(cert), Some(key), Some(ca)) => {
+                PeerTls::load(cert, key, ca).map(Some).or_else(|why| wrong("tls-cert", why))
+            }
+            _ => wrong("tls-cert", "TLS between nodes needs all three: certificate, key and authority"),
+        }
+    }
+
+    fn cluster_secret(&self, mutual_tls: bool) -> Result<Secret, ConfigError> {
         let text = match (&self.secret, &self.secret_file) {
             (Some(_), Some(_)) => return wrong("secret", "set secret or secret-file, not both"),
             (Some(secret), None) => secret.clone(),
@@ -120,22 +133,17 @@ impl ClusterOptions {
                 Err(error) => return wrong("secret-file", format!("{}: {error}", path.display())),
             },
             // With certificates on both ends nobody else gets as far as the handshake.
-            (None, None) if tls.is_some() => "mutual TLS says who may come in".into(),
+            (None, None) if mutual_tls => "mutual TLS says who may come in".into(),
             (None, None) => {
                 return wrong(
                     "secret",
-                    "whoever reaches the peer port could take the cluster over: set --cluster-secret-file (make one \
+                    "everybody who reaches the peer port could take the cluster over: set --cluster-secret-file (make one \
                      with `openssl rand -hex 32`)",
                 );
             }
         };
         let text = zeroize::Zeroizing::new(text);
-        let secret = Secret::new(&text).or_else(|problem| wrong("secret", problem))?;
-        let heartbeat = self.heartbeat_ms.map_or(DEFAULT_HEARTBEAT, Duration::from_millis);
-        if !(Duration::from_millis(10)..=Duration::from_secs(10)).contains(&heartbeat) {
-            return wrong("heartbeat-ms", "must be from 10 to 10000 milliseconds");
-        }
-        Ok(Some(ClusterConfig { node, listen, advertise, peers, join: self.join, secret, tls, heartbeat }))
+        Secret::new(&text).or_else(|problem| wrong("secret", problem))
     }
 }
 
@@ -147,7 +155,7 @@ fn members(peers: &[String]) -> Result<BTreeMap<u64, String>, ConfigError> {
         match parsed {
             Some((id, address)) if id > 0 && address.contains(':') => {
                 if members.insert(id, address.to_string()).is_some() {
-                    return wrong("peers", format!("node {id} stands there twice"));
+                    return wrong("peers", format!("node {id} is listed twice"));
                 }
             }
             _ => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -22,7 +22,7 @@ use crate::pem::{fingerprint, provider, read_certificates};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// `[tls]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TlsOptions {
     /// PEM file: this node's certificate, and those between it and its authority.
@@ -70,9 +70,11 @@ impl Tls {
                     *known = authorities;
                     removed
                 });
-                tracing::info!("the certificate was read anew");
+                tracing::info!("the certificate was read again");
             }
-            Err(why) => tracing::error!(%why, "the certificate can't be read anew: the old one stays in use"),
+            Err(why) => {
+                tracing::error!(%why, "the changed certificate can't be read: the old one stays in use");
+            }
         }
     }
 

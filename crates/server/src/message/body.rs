@@ -248,7 +248,7 @@ fn whole_frame<E>(whole: &mut Bytes) -> Option<Result<Frame<Bytes>, E>> {
     (!whole.is_empty()).then(|| Ok(Frame::data(whole)))
 }
 
-/// What the body of an answer last said to hyper, which polls it inside the request's task and nowhere else.
+/// What the body of an HTTP/2 answer last told its reader, hyper, which polls it only inside the request's task.
 pub(crate) mod stall {
     use std::cell::Cell;
 

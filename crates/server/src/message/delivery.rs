@@ -2,7 +2,7 @@
 //!
 //! In:    from a dialect, what to do if the answer is lost; from the connection, what became of it.
 //! Out:   the take-back, called at most once, and only when the client certainly has not seen the answer.
-//! Never: guesses: where it can't be told, whoever was answered keeps what it was given.
+//! Never: guesses: when in doubt, the client keeps what it was given.
 //!
 //! What is certain, and what is not:
 //!

@@ -11,11 +11,11 @@ use bytes::Bytes;
 pub struct Headers {
     bytes: Bytes,
     /// Where the name and the value of each are. A head has 64 KiB at most.
-    fields: Vec<(Place, Place)>,
+    fields: Vec<(Span, Span)>,
 }
 
-/// From the first byte to behind the last.
-type Place = (u32, u32);
+/// The first byte of a name or value, and the byte behind its last.
+type Span = (u32, u32);
 
 /// What a header says: bytes without control characters, mostly text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Value<'a>(&'a [u8]);
 
 impl Headers {
     /// The headers that stand at these places of a head.
-    pub(crate) fn new(bytes: Bytes, fields: Vec<(Place, Place)>) -> Self {
+    pub(crate) fn new(bytes: Bytes, fields: Vec<(Span, Span)>) -> Self {
         Self { bytes, fields }
     }
 
@@ -49,11 +49,11 @@ impl Headers {
         self.get(name).is_some()
     }
 
-    fn is(&self, place: Place, name: &[u8]) -> bool {
+    fn is(&self, place: Span, name: &[u8]) -> bool {
         (place.1 - place.0) as usize == name.len() && self.at(place).eq_ignore_ascii_case(name)
     }
 
-    fn at(&self, place: Place) -> &[u8] {
+    fn at(&self, place: Span) -> &[u8] {
         &self.bytes[place.0 as usize..place.1 as usize]
     }
 }

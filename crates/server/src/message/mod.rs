@@ -27,10 +27,10 @@ pub type Response = hyper::Response<ResponseBody>;
 
 /// An answer on its way. It has the size of what it does: a connection keeps one, and neither a request that stands
 /// open for hours nor one of a hundred thousand a second must take the room of the largest one.
-pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// An answer that needs nothing more.
-pub fn at_once(response: Response) -> Answer {
+pub fn at_once(response: Response) -> ResponseFuture {
     Box::pin(std::future::ready(response))
 }
 

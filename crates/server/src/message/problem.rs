@@ -5,32 +5,44 @@
 
 use hyper::StatusCode;
 use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::headers::Headers;
 use super::{Response, typed};
 use leasehold_engine::EngineError;
 
 /// The type of a problem document.
-const PROBLEM_JSON: &str = "application/problem+json";
+pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// A problem document.
 pub fn problem(status: StatusCode, kind: &str, detail: &str) -> Response {
     typed(status, PROBLEM_JSON, problem_body(status, kind, detail))
 }
 
+/// A problem document with further members, for programs.
+pub fn problem_with(status: StatusCode, kind: &str, detail: &str, members: Value) -> Response {
+    let mut body = problem_members(status, kind, detail);
+    if let (Value::Object(body), Value::Object(members)) = (&mut body, members) {
+        body.extend(members);
+    }
+    typed(status, PROBLEM_JSON, body.to_string())
+}
+
 /// Its text.
 pub fn problem_body(status: StatusCode, kind: &str, detail: &str) -> String {
-    let body = json!({
+    problem_members(status, kind, detail).to_string()
+}
+
+fn problem_members(status: StatusCode, kind: &str, detail: &str) -> Value {
+    json!({
         "type": format!("urn:leasehold:problem:{kind}"),
         "title": status.canonical_reason().unwrap_or("Error"),
         "status": status.as_u16(),
         "detail": detail,
-    });
-    body.to_string()
+    })
 }
 
-/// The engine gave no outcome. 503 and 507: it certainly did not happen; 504: nobody knows.
+/// The engine gave no outcome. 503 and 507: the change certainly did not happen. 504: it is unknown.
 pub fn engine_problem(error: &EngineError) -> Response {
     let (status, kind) = match error {
         EngineError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
@@ -47,7 +59,7 @@ pub fn engine_problem(error: &EngineError) -> Response {
     try_again(problem(status, kind, &error.to_string()))
 }
 
-/// A change may have happened, or may yet.
+/// The change may have happened, or may still happen.
 pub fn outcome_unknown(detail: &str) -> Response {
     try_again(problem(StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", detail))
 }
@@ -65,13 +77,13 @@ pub fn method_not_allowed(allow: &'static str) -> Response {
     response
 }
 
-/// In a second it may go better.
+/// Tells the client to retry in one second.
 pub fn try_again(mut response: Response) -> Response {
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
-/// The same as plain JSON, for a client that accepts no other type.
+/// The same document as `application/json`, for a client that accepts no other type.
 pub fn as_json(mut response: Response) -> Response {
     if response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -96,7 +108,7 @@ pub fn accepts_only_json(headers: &Headers) -> bool {
     takes_json
 }
 
-/// The rest of the connection can't be trusted to start with a request.
+/// Closes the connection behind this response: the next bytes may not be the start of a request.
 pub fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

@@ -21,6 +21,8 @@ const REASON: HeaderName = HeaderName::from_static("leasehold-reason");
 pub struct Request {
     head: Head,
     body: RequestBody,
+    /// A read that takes an old table for an answer: `stale=true`.
+    may_be_stale: bool,
 }
 
 /// What stands before its body.
@@ -39,7 +41,7 @@ pub struct Head {
 impl Request {
     /// A request with this head and body.
     pub fn new(head: Head, body: RequestBody) -> Self {
-        Self { head, body }
+        Self { head, body, may_be_stale: false }
     }
 
     /// What is to be done.
@@ -60,6 +62,16 @@ impl Request {
     /// How the client speaks.
     pub fn version(&self) -> Version {
         self.head.version
+    }
+
+    /// Marks a read that takes an old table for an answer.
+    pub fn allow_stale(&mut self) {
+        self.may_be_stale = true;
+    }
+
+    /// Whether an old table is good enough: then nothing waits for a leader.
+    pub fn may_be_stale(&self) -> bool {
+        self.may_be_stale
     }
 
     /// Its headers.

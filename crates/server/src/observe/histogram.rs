@@ -47,14 +47,24 @@ impl Histogram {
     /// Writes it as Prometheus text.
     pub fn write(&self, out: &mut String, name: &str, help: &str) {
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+        self.write_series(out, name, "");
+    }
+
+    /// Writes it as one of several series of a histogram; `label` is like `mode="shared"`, or empty.
+    pub fn write_series(&self, out: &mut String, name: &str, label: &str) {
+        let (comma, braced) = match label {
+            "" => ("", String::new()),
+            label => (",", format!("{{{label}}}")),
+        };
         let mut total = 0;
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS_US) {
             total += bucket.load(Ordering::Relaxed);
-            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {total}", bound as f64 / 1e6);
+            let _ = writeln!(out, "{name}_bucket{{{label}{comma}le=\"{}\"}} {total}", bound as f64 / 1e6);
         }
         total += self.buckets[BOUNDS_US.len()].load(Ordering::Relaxed);
         let sum = self.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = write!(out, "{name}_bucket{{le=\"+Inf\"}} {total}\n{name}_sum {sum}\n{name}_count {total}\n");
+        let _ = writeln!(out, "{name}_bucket{{{label}{comma}le=\"+Inf\"}} {total}");
+        let _ = write!(out, "{name}_sum{braced} {sum}\n{name}_count{braced} {total}\n");
     }
 }
 

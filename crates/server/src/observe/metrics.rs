@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use leasehold_core::{Event, EventKind, Status};
+use leasehold_core::{Event, EventKind, Mode, Status};
 
 use super::Dialect;
 use super::histogram::Histogram;
@@ -20,6 +20,24 @@ pub const CODES: [u16; 32] = [
     200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413, 414, 415, 422, 423, 425,
     429, 431, 500, 501, 502, 503, 504, 505, 507, 509, 0,
 ];
+
+/// The ways to hold a resource, as labels.
+pub const MODES: [&str; 3] = ["exclusive", "shared", "slots"];
+
+/// What happened to items of one mode.
+#[derive(Debug, Default)]
+pub struct ItemCounts {
+    /// They had to queue.
+    pub(crate) queued: AtomicU64,
+    /// They were granted.
+    pub(crate) granted: AtomicU64,
+    /// They ended after they had been granted.
+    pub(crate) freed: AtomicU64,
+    /// They ended in the queue.
+    pub(crate) unqueued: AtomicU64,
+    /// Time in the queue of those that were granted.
+    pub(crate) wait: Histogram,
+}
 
 /// The numbers of one node, since it started.
 #[derive(Debug)]
@@ -35,6 +53,8 @@ pub struct Metrics {
     pub(crate) ended: [AtomicU64; Status::ALL.len()],
     /// Time in the queue of those who were granted what they waited for.
     pub(crate) wait: Histogram,
+    /// What happened to items, by mode: a claim has one or more of them.
+    pub(crate) items: [ItemCounts; MODES.len()],
     /// Time held.
     pub(crate) hold: Histogram,
     /// From the entry that freed a resource being packed to the next holder being told.
@@ -44,6 +64,8 @@ pub struct Metrics {
     /// Write and fdatasync of the log.
     pub(crate) sync: Histogram,
     pub(crate) synced_bytes: AtomicU64,
+    /// Claims that were refused because they would have waited for their own session for ever.
+    pub(crate) deadlocks: AtomicU64,
     /// Set when the node has started: what it replays before did not happen now.
     engine: OnceLock<Weak<Engine>>,
 }
@@ -58,11 +80,13 @@ impl Default for Metrics {
             renewed: AtomicU64::new(0),
             ended: std::array::from_fn(|_| AtomicU64::new(0)),
             wait: Histogram::default(),
+            items: Default::default(),
             hold: Histogram::default(),
             hand_over: Histogram::default(),
             commit: Histogram::default(),
             sync: Histogram::default(),
             synced_bytes: AtomicU64::new(0),
+            deadlocks: AtomicU64::new(0),
             engine: OnceLock::new(),
         }
     }
@@ -80,10 +104,33 @@ impl Metrics {
         self.requests[dialect as usize][code].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a claim that was refused because of a deadlock.
+    pub fn deadlock_refused(&self) {
+        self.deadlocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One event for each item; the first one stands for the claim.
     fn count(&self, event: &Event) {
         let add = |counter: &AtomicU64| {
             counter.fetch_add(1, Ordering::Relaxed);
         };
+        let items = &self.items[match event.mode {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Slots { .. } => 2,
+        }];
+        match event.kind {
+            EventKind::Queued => add(&items.queued),
+            EventKind::Renewed | EventKind::Revoking => {}
+            EventKind::Activated { waited_us } => {
+                add(&items.granted);
+                items.wait.observe_us(waited_us);
+            }
+            EventKind::Ended { .. } => add(if event.token > 0 { &items.freed } else { &items.unqueued }),
+        }
+        if event.item > 0 {
+            return;
+        }
         match event.kind {
             EventKind::Queued => add(&self.queued),
             EventKind::Renewed => add(&self.renewed),
@@ -103,19 +150,32 @@ impl Metrics {
     }
 }
 
+/// How far a look for the end before a hand-over goes back.
+const LOOK_BACK_MAX: usize = 64;
+
+/// Whether a claim was granted what has ended just before. A resource passes on in the same breath: between its end and its next
+/// holder stand only other ends and grants.
+fn is_hand_over(event: &Event, before: &[Event]) -> bool {
+    if event.item > 0 || !matches!(event.kind, EventKind::Activated { .. }) {
+        return false;
+    }
+    let same_breath = before
+        .iter()
+        .rev()
+        .take(LOOK_BACK_MAX)
+        .take_while(|other| matches!(other.kind, EventKind::Ended { .. } | EventKind::Activated { .. }));
+    let mut ends = same_breath.filter(|other| matches!(other.kind, EventKind::Ended { .. }));
+    // Nearly always the same copy of the name; those of sets have copies of their own.
+    ends.any(|end| Arc::ptr_eq(&end.resource, &event.resource) || end.resource == event.resource)
+}
+
 impl Listener for Metrics {
     fn applied(&self, _index: u64, events: &[Event]) {
         let (Some(engine), Some(first)) = (self.engine.get(), events.first()) else { return };
         let mut hand_overs = 0;
-        let mut freed: Option<&Event> = None;
-        for event in events {
+        for (place, event) in events.iter().enumerate() {
             self.count(event);
-            // A resource passes on in the same breath: the next event is its next holder's.
-            hand_overs += u64::from(
-                matches!(event.kind, EventKind::Activated { .. })
-                    && freed.is_some_and(|freed| Arc::ptr_eq(&freed.resource, &event.resource)),
-            );
-            freed = Some(event).filter(|event| matches!(event.kind, EventKind::Ended { .. }));
+            hand_overs += u64::from(is_hand_over(event, &events[..place]));
         }
         // A follower learns of entries later, and one that catches up much later.
         if engine.upgrade().is_some_and(|engine| engine.leads()) {

@@ -4,16 +4,19 @@
 //!        `/metrics`, the numbers of the dashboard.
 //! Never: makes the table wait: listeners push into bounded places and count; everything else is done by whoever asks.
 
+pub mod backups;
 pub mod histogram;
 pub mod hub;
 pub mod metrics;
+pub mod otlp;
 pub mod process;
 pub mod series;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::hub::Hub;
 use self::metrics::Metrics;
+use self::otlp::Exporter;
 use self::series::Series;
 use leasehold_engine::publish::Listener;
 
@@ -28,17 +31,20 @@ pub enum Dialect {
     Leases,
     /// `/v1/dss/`.
     Dss,
+    /// The port of Redis clients.
+    Redis,
     /// Pages, streams, probes, the cluster, and paths that don't exist.
     Other,
 }
 
 impl Dialect {
     /// Each of them with its label, in order.
-    pub const ALL: [(Self, &'static str); 5] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::Claims, "claims"),
         (Self::Locks, "locks"),
         (Self::Leases, "leases"),
         (Self::Dss, "dss"),
+        (Self::Redis, "redis"),
         (Self::Other, "other"),
     ];
 }
@@ -52,6 +58,12 @@ pub struct Observer {
     pub metrics: Arc<Metrics>,
     /// The last half hour in steps, for charts.
     pub series: Arc<Series>,
+    /// Where traces of requests go, if they go anywhere.
+    pub exporter: OnceLock<Arc<Exporter>>,
+    /// What became of them.
+    pub traces: Arc<otlp::Counts>,
+    /// What became of backups.
+    pub backups: Arc<backups::Counts>,
 }
 
 impl Observer {

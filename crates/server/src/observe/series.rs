@@ -32,6 +32,13 @@ struct Step {
     revoked: AtomicU64,
     ended: AtomicU64,
     waited_us: AtomicU64,
+    waited_max_us: AtomicU64,
+    /// Left a queue: granted after a wait, or ended before it was granted.
+    unqueued: AtomicU64,
+    /// Ended after it had held.
+    freed: AtomicU64,
+    held_us: AtomicU64,
+    held_max_us: AtomicU64,
 }
 
 impl Default for Series {
@@ -41,8 +48,20 @@ impl Default for Series {
 }
 
 impl Step {
-    fn all(&self) -> [&AtomicU64; 6] {
-        [&self.granted, &self.queued, &self.expired, &self.revoked, &self.ended, &self.waited_us]
+    fn all(&self) -> [&AtomicU64; 11] {
+        [
+            &self.granted,
+            &self.queued,
+            &self.expired,
+            &self.revoked,
+            &self.ended,
+            &self.waited_us,
+            &self.waited_max_us,
+            &self.unqueued,
+            &self.freed,
+            &self.held_us,
+            &self.held_max_us,
+        ]
     }
 
     fn count(&self, event: &Event) {
@@ -55,9 +74,15 @@ impl Step {
             EventKind::Activated { waited_us } => {
                 add(&self.granted, 1);
                 add(&self.waited_us, waited_us);
+                add(&self.unqueued, u64::from(waited_us > 0));
+                self.waited_max_us.fetch_max(waited_us, Ordering::Relaxed);
             }
-            EventKind::Ended { status, .. } => {
+            EventKind::Ended { status, held_us } => {
                 add(&self.ended, 1);
+                let had_held = event.token > 0;
+                add(if had_held { &self.freed } else { &self.unqueued }, 1);
+                add(&self.held_us, held_us);
+                self.held_max_us.fetch_max(held_us, Ordering::Relaxed);
                 match status {
                     Status::Expired => add(&self.expired, 1),
                     Status::Revoked => add(&self.revoked, 1),
@@ -82,7 +107,8 @@ impl Listener for Series {
             step.all().into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
             step.number.store(number, Ordering::Release);
         }
-        events.iter().for_each(|event| step.count(event));
+        // One event for each item: the first one stands for the claim.
+        events.iter().filter(|event| event.item == 0).for_each(|event| step.count(event));
     }
 }
 
@@ -99,7 +125,9 @@ impl Series {
             };
             (oldest..=newest).map(value).collect()
         };
-        let waited: Vec<f64> = column(|step| &step.waited_us).into_iter().map(|us| us as f64 / 1e6).collect();
+        let seconds = |pick: fn(&Step) -> &AtomicU64| -> Vec<f64> {
+            column(pick).into_iter().map(|us| us as f64 / 1e6).collect()
+        };
         json!({
             "start": oldest * STEP_SECONDS,
             "step": STEP_SECONDS,
@@ -108,7 +136,12 @@ impl Series {
             "expired": column(|step| &step.expired),
             "revoked": column(|step| &step.revoked),
             "ended": column(|step| &step.ended),
-            "waited": waited,
+            "unqueued": column(|step| &step.unqueued),
+            "freed": column(|step| &step.freed),
+            "waited": seconds(|step| &step.waited_us),
+            "waited_max": seconds(|step| &step.waited_max_us),
+            "held": seconds(|step| &step.held_us),
+            "held_max": seconds(|step| &step.held_max_us),
         })
     }
 }

@@ -5,6 +5,7 @@
 //! Never: outlives its certificate, its credentials, or the node.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,9 +18,11 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::near::Near;
+use super::redis;
 use super::seats::{self, Seat, too_many_connections};
 use super::trace::Trace;
 use crate::access::{LastKnown, certificate};
+use crate::api::redis::Scripts;
 use crate::app::App;
 use crate::app::long_answer::counted;
 use crate::dispatch;
@@ -33,12 +36,21 @@ use crate::message::problem::{accepts_only_json, as_json, closing};
 use crate::message::request::Request;
 use crate::route::{Dialect, Misrouted, Route};
 
-/// How long a connection that is over may still send what nobody reads ...
+/// After the last answer, bytes of the client are read and discarded for this long ...
 const LINGER: Duration = Duration::from_secs(5);
-/// ... and how much.
+/// ... and up to this many.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// How often the wall clock is looked at while a client certificate is valid.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// What the clients of an address speak.
+#[derive(Clone)]
+pub(super) enum Speaks {
+    /// HTTP/1.1 or HTTP/2.
+    Http,
+    /// The protocol of Redis, with the scripts that this node knows.
+    Redis(Arc<Scripts>),
+}
 
 /// Serves the requests of one connection until it ends, or the node stops and its request is answered.
 pub(super) async fn serve(
@@ -47,6 +59,7 @@ pub(super) async fn serve(
     peer: SocketAddr,
     seat: Seat,
     near: Option<Near>,
+    speaks: Speaks,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     stream.set_nodelay(true).ok();
@@ -56,16 +69,18 @@ pub(super) async fn serve(
     connection.crowded = seat.crowded;
     let connection = Arc::new(connection);
     let wire = Wire::new(stream, connection.clone(), app.config.write_timeout);
-    match app.guards.tls.clone() {
-        None => serve_http1(app, wire, connection, near).await,
+    match (app.guards.tls.clone(), speaks) {
+        (None, Speaks::Http) => serve_http1(app, wire, connection, near).await,
+        // In a box: the task of every connection has the room of the largest branch.
+        (None, Speaks::Redis(scripts)) => Box::pin(redis::talk(app, wire, connection, near, scripts)).await,
         // A handshake takes much more room than a connection that has none.
-        Some(tls) => Box::pin(serve_tls(app, wire, connection, &tls)).await,
+        (Some(tls), speaks) => Box::pin(serve_tls(app, wire, connection, &tls, speaks)).await,
     }
     drop(seat);
 }
 
-/// The handshake, within the time for headers; then whichever protocol both sides speak.
-async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls) {
+/// The TLS handshake, within the time for headers; then the protocol that both sides speak.
+async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: &Tls, speaks: Speaks) {
     let mut authorities = tls.authorities();
     let handshake = tls.acceptor().accept(wire);
     let shaken = tokio::select! {
@@ -83,7 +98,7 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
     if let Some(certificate) = certificates.and_then(<[_]>::first) {
         connection.certificate.set(certificate.as_ref().into()).ok();
     }
-    // Whatever can't be read has expired.
+    // A certificate that can't be read counts as expired.
     let expiry = |certificate: &CertificateDer<'_>| certificate::expires(certificate).unwrap_or(0);
     let expiry = certificates.and_then(|certificates| certificates.iter().map(expiry).min());
     let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -94,9 +109,12 @@ async fn serve_tls(app: Arc<App>, wire: Wire, connection: Arc<Connection>, tls: 
         }
     };
     let serving = async {
-        match is_http2 {
-            true => serve_http2(app.clone(), stream, connection.clone()).await,
-            false => serve_http1(app.clone(), stream, connection.clone(), None).await,
+        match speaks {
+            Speaks::Redis(scripts) => {
+                redis::talk(app.clone(), stream, connection.clone(), None, scripts).await;
+            }
+            Speaks::Http if is_http2 => serve_http2(app.clone(), stream, connection.clone()).await,
+            Speaks::Http => serve_http1(app.clone(), stream, connection.clone(), None).await,
         }
     };
     tokio::select! {
@@ -139,9 +157,9 @@ where
     // The simulation has no clock of its own for connections.
     let patience = (!cfg!(feature = "sim")).then(|| app.patience(&connection));
     let is_stopping = || !matches!(stopping.has_changed(), Ok(false));
-    // An entry has outcomes for connections of several threads once there are more than have a place here. What the others
-    // answer is to be under way before this thread sends: clients that go on too early would take the processor from them,
-    // and from this thread at the end of its next sync (docs/benchmarks.md).
+    // When all near places are taken, an entry has outcomes for connections on other threads too. Those answers go first:
+    // clients that are answered too early would take the processor from the other threads, and from this one at the end of
+    // its next sync (docs/notes/speed.md).
     let stands_back = || near.as_ref().is_some_and(Near::is_last);
     let last_known = Arc::new(LastKnown::default());
     let answer = |request| {
@@ -163,7 +181,7 @@ async fn serve_http2<S>(app: Arc<App>, stream: S, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // Several answers are on their way at once: it can't be told which of them a write belongs to.
+    // Several answers are on their way at once, and a write can't be assigned to one of them.
     connection.delivery.share();
     let last_known = Arc::new(LastKnown::default());
     let over = over(&app, &last_known);
@@ -179,10 +197,10 @@ where
 }
 
 /// A connection in the metrics, however it ends.
-struct Counted(Arc<App>);
+pub(super) struct Counted(Arc<App>);
 
 impl Counted {
-    fn new(app: &Arc<App>) -> Self {
+    pub(super) fn new(app: &Arc<App>) -> Self {
         app.observer.metrics.connections.fetch_add(1, Ordering::Relaxed);
         Self(app.clone())
     }
@@ -194,7 +212,7 @@ impl Drop for Counted {
     }
 }
 
-/// One request, counted and traced, whichever protocol it came by.
+/// Answers one request, counted and traced, for both protocols.
 pub(super) fn answer(
     app: &Arc<App>,
     connection: &Arc<Connection>,
@@ -204,14 +222,16 @@ pub(super) fn answer(
     request.count_body(connection);
     let route = Route::of(request.method(), request.uri().path());
     let dialect = route.as_ref().map_or_else(Misrouted::dialect, Route::dialect);
-    let trace = Trace::of(&request);
+    let trace = Trace::of(&request, &route, app.observer.exporter.get());
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let is_read = route.as_ref().is_ok_and(Route::is_read);
     let only_json = dialect == Dialect::Claims && accepts_only_json(request.headers());
     let crowded = || seats::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => dispatch::refused(app.clone(), request, Dialect::Other, refusal),
-        None => dispatch::answer(app.clone(), connection.clone(), last_known, request, route),
+        None => {
+            trace.follow(|| dispatch::answer(app.clone(), connection.clone(), last_known, request, route))
+        }
     };
     async move {
         let mut response =
@@ -228,12 +248,15 @@ pub(super) fn answer(
     }
 }
 
-/// Waits until a connection has to end: the node stops, or the credentials that came over it last were withdrawn.
-pub(super) fn over(app: &App, last_known: &Arc<LastKnown>) -> impl Future<Output = ()> + use<> {
+/// Waits until a connection has to end: the node stops, or the last credentials on this connection were withdrawn.
+/// In a box, so that a connection without access control has no room for credentials.
+pub(super) fn over(app: &App, last_known: &Arc<LastKnown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let stopping = stopped(app.stopping.clone());
-    let access = app.guards.access.is_on().then(|| (app.guards.access.changes(), last_known.clone()));
-    async move {
-        let Some((mut changes, last_known)) = access else { return stopping.await };
+    if !app.guards.access.is_on() {
+        return Box::pin(stopping);
+    }
+    let (mut changes, last_known) = (app.guards.access.changes(), last_known.clone());
+    Box::pin(async move {
         let withdrawn = async {
             while !last_known.is_withdrawn() {
                 if changes.changed().await.is_err() {
@@ -245,14 +268,14 @@ pub(super) fn over(app: &App, last_known: &Arc<LastKnown>) -> impl Future<Output
             () = stopping => {}
             () = withdrawn => {}
         }
-    }
+    })
 }
 
 pub(super) async fn stopped(mut stopping: watch::Receiver<bool>) {
     stopping.wait_for(|stopping| *stopping).await.ok();
 }
 
-/// Reads on for a moment: a socket that is closed with bytes unread is reset, and the answer lost with it.
+/// Reads on for a moment: closing a socket with unread bytes resets the connection, and the client loses its answer.
 async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let rest = async {
         stream.shutdown().await?;
@@ -261,7 +284,7 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let _ = machine::timeout(LINGER, rest).await;
 }
 
-/// A client whose machine or network is gone says nothing: after half a minute of silence its connection is, too.
+/// TCP keep-alive: ends a connection half a minute after its client's machine or network has gone.
 fn keep_alive(stream: &TcpStream) {
     let probes = TcpKeepalive::new()
         .with_time(Duration::from_secs(15))

@@ -1,7 +1,7 @@
 //! The addresses on which clients are served.
 //!
-//! In:    addresses. Out: connections, from whichever address they come.
-//! Never: listens on some of the addresses when it can't on all, or lets clients of one address keep out those of another.
+//! In:    addresses. Out: connections of all of them.
+//! Never: listens on a part of the addresses, or lets clients of one address keep out those of another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ const BACKLOG: u32 = 1024;
 /// One listener for each address.
 pub(super) struct Listeners {
     all: Vec<TcpListener>,
-    /// Which one is asked first for the next connection.
+    /// The listener that is asked first for the next connection.
     turn: AtomicUsize,
 }
 
 impl Listeners {
-    /// Binds all addresses before it listens on the first: no client gets through to a service that does not start.
+    /// Binds all addresses before it listens on the first, so that no client connects to a service that does not start.
     pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
         let named = |address: SocketAddr| {
             move |why: io::Error| io::Error::new(why.kind(), format!("can't listen on {address}: {why}"))
@@ -33,12 +33,12 @@ impl Listeners {
         Ok(Self { all: listening.collect::<io::Result<_>>()?, turn: AtomicUsize::new(0) })
     }
 
-    /// Where they listen, in the order in which they were named.
+    /// The addresses, in the order in which they were given.
     pub(super) fn local_addrs(&self) -> io::Result<Vec<SocketAddr>> {
         self.all.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// The next connection.
+    /// The next connection; never, without an address.
     pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         std::future::poll_fn(|cx| {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Listeners {
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A service that is started again need not wait for connections of the last process.
+    // A restarted service need not wait for connections of the last process to time out.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::route::Route;
 
 /// Connections near the engine, on a machine with one core; two cores have half of them, and so on. More of them on two
-/// cores were slower (docs/benchmarks.md).
+/// cores were slower (docs/notes/speed.md).
 const NEAR: usize = 384;
 /// How long a new connection is watched for a probe. A probe speaks at once.
 const FIRST_BYTES_MAX: Duration = Duration::from_secs(1);

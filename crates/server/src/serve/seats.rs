@@ -1,6 +1,6 @@
 //! Places for connections: a share for each address, and some for health pages alone.
 //!
-//! In:    the address of a new connection. Out: its seat; or nothing, and the connection is turned away.
+//! In:    the address of a new connection. Out: its seat, or none: then the connection is refused.
 //! Never: lets one address take every place, or all addresses together those of the health pages.
 
 use std::convert::Infallible;
@@ -17,18 +17,20 @@ use crate::config::Config;
 use crate::message::Response;
 use crate::message::connection::Connection;
 use crate::message::connection::Full;
-use crate::message::problem::{problem, try_again};
+use crate::message::problem::{PROBLEM_JSON, problem, problem_body, try_again};
 use crate::route::{Misrouted, Route};
 
 /// Connections beyond the limit on which health pages are answered, if they are asked for at once.
 pub const HEALTH_PLACES: usize = 32;
+/// The kind of the problem.
+const TOO_MANY: &str = "too-many-connections";
 
-/// All of them.
+/// All seats.
 pub(super) struct Seats {
     places: Arc<Places>,
-    /// Further ones, in which health pages are answered and nothing else.
+    /// Further seats, for health pages only.
     health_places: Arc<Places>,
-    /// Addresses that speak for many, and have no share.
+    /// Proxies, which speak for many clients and have no share.
     proxies: Vec<IpAddr>,
 }
 
@@ -65,23 +67,32 @@ impl Seats {
     }
 }
 
-/// What a connection without a place is told, unless it asks for a health page.
+/// The answer on a connection without a seat, unless it asks for a health page.
 pub(super) fn refusal(connection: &Connection, route: &Result<Route, Misrouted>) -> Option<Response> {
     let is_probe = || route.as_ref().is_ok_and(Route::is_probe);
     connection.crowded.filter(|_| !is_probe()).map(too_many_connections)
 }
 
 pub(super) fn too_many_connections(full: Full) -> Response {
-    let whose = if full == Full::Client { "from this address " } else { "" };
-    let detail = format!("too many connections {whose}are open already: come back later");
-    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", &detail))
+    try_again(problem(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY, &too_many(full)))
 }
 
-/// Tells one connection too many to come back. At once: one that waited would take a descriptor from the log.
-pub(super) fn turn_away(stream: &TcpStream) {
-    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
-        Content-Length: 0\r\n\r\n";
-    if let Err(error) = SockRef::from(stream).send(BUSY) {
+fn too_many(full: Full) -> String {
+    let whose = if full == Full::Client { "from this address " } else { "" };
+    format!("too many connections {whose}are open already: retry later")
+}
+
+/// The bytes of an HTTP answer that a connection beyond all limits gets unread. It has the problem document of every other
+/// refusal, since clients believe only that one when it says that nothing happened.
+pub(super) fn farewell() -> Vec<u8> {
+    let body = problem_body(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY, &too_many(Full::Total));
+    let head = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n";
+    format!("{head}Content-Type: {PROBLEM_JSON}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Refuses a connection beyond all limits immediately: while it waited it would take a file descriptor from the log.
+pub(super) fn turn_away(stream: &TcpStream, farewell: &[u8]) {
+    if let Err(error) = SockRef::from(stream).send(farewell) {
         tracing::debug!(%error, "a connection that was turned away was not told so");
     }
 }

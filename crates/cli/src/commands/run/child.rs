@@ -9,10 +9,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use leasehold_client::BootInstant;
 use leasehold_client::Claim;
-use leasehold_client::clock::BootInstant;
+use leasehold_client::internals::session;
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use serde_json::{Value, json};
 
 use super::super::exec;
 use super::super::exit_code::SIGNALLED;
@@ -34,18 +36,26 @@ impl Child {
     /// Starts it. The kernel kills it if this process dies without a word.
     pub(super) fn start(command: &[OsString], claim: &Claim) -> io::Result<Self> {
         exec::look_up(&command[0])?;
-        let child = tokio::process::Command::new(std::env::current_exe()?)
+        let mut starter = tokio::process::Command::new(std::env::current_exe()?);
+        for (name, value) in variables(claim) {
+            // What is not there must not be found from an outer `run`.
+            match value {
+                Some(value) => starter.env(name, value),
+                None => starter.env_remove(name),
+            };
+        }
+        if let Some(session) = claim.session() {
+            starter.env(session::VARIABLE, session);
+        }
+        let child = starter
             .arg(exec::NAME)
             .arg(std::process::id().to_string())
             .arg("--")
             .args(command)
-            .env("LEASEHOLD_RESOURCE", claim.resource())
-            .env("LEASEHOLD_CLAIM", claim.id())
-            .env("LEASEHOLD_TOKEN", claim.token().map(|token| token.to_string()).unwrap_or_default())
             .process_group(0)
             .spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let group = group.ok_or_else(|| io::Error::other("it ended before it began"))?;
+        let group = group.ok_or_else(|| io::Error::other("it ended before it could be watched"))?;
         panics::guard(Some(group));
         let has_terminal = give_terminal_to(group);
         Ok(Self { child, group, has_terminal, is_over: false })
@@ -64,7 +74,7 @@ impl Child {
         }
     }
 
-    /// Stops it and whatever else is in its group, within the grace.
+    /// Stops the command and the rest of its process group, within the grace.
     pub(super) async fn stop(&mut self, grace: Duration) {
         kill_process_group(self.group, Signal::TERM).ok();
         // What is stopped can't hear SIGTERM.
@@ -85,7 +95,7 @@ impl Child {
         let mut is_reaped = false;
         loop {
             if is_reaped {
-                // Grandchildren are somebody else's to reap; all that can be done is look.
+                // Another process reaps the grandchildren; this one can only look.
                 if test_kill_process_group(self.group).is_err() {
                     return true;
                 }
@@ -116,6 +126,22 @@ impl Drop for Child {
         }
         self.give_terminal_back();
     }
+}
+
+/// What the command is told of the claim.
+fn variables(claim: &Claim) -> [(&'static str, Option<String>); 6] {
+    let items = claim.items();
+    let is_set = items.len() > 1;
+    let slots: Vec<String> = claim.slots().iter().map(ToString::to_string).collect();
+    let tokens = || items.iter().map(|item| (item.resource.clone(), json!(item.token)));
+    [
+        ("LEASEHOLD_RESOURCE", Some(claim.resource().into())),
+        ("LEASEHOLD_CLAIM", Some(claim.id().into())),
+        ("LEASEHOLD_TOKEN", claim.token().map(|token| token.to_string())),
+        ("LEASEHOLD_SLOTS", (!slots.is_empty()).then(|| slots.join(","))),
+        ("LEASEHOLD_TOKENS", is_set.then(|| Value::Object(tokens().collect()).to_string())),
+        ("LEASEHOLD_ITEMS", is_set.then(|| json!(items).to_string())),
+    ]
 }
 
 /// A command that reads from the terminal has to be in its foreground, as it would be without us.

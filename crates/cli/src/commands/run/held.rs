@@ -3,9 +3,10 @@
 //! In:    a claim that holds, signals. Out: an exit code.
 //! Never: says that all went well unless the claim was held until the command had ended.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold_client::clock::BootInstant;
+use leasehold_client::BootInstant;
 use leasehold_client::{Api, Claim, Error, Lost};
 
 use super::child::Child;
@@ -37,7 +38,8 @@ pub(super) async fn run(
     let lost = claim.lost();
     tokio::pin!(lost);
     let mut troubles = claim.troubles();
-    let mut told = Troubles { resource: &args.resource, last: None };
+    let label = args.wanted.label();
+    let mut told = Troubles { resource: &label, last: None };
     loop {
         tokio::select! {
             // A claim that is lost wins over whatever the command says.
@@ -46,7 +48,7 @@ pub(super) async fn run(
             code = child.exited() => {
                 child.give_terminal_back();
                 return match code {
-                    Ok(code) => ended(&args.resource, claim, code).await,
+                    Ok(code) => ended(&label, claim, code).await,
                     Err(error) => {
                         // Dropped, the child is killed.
                         say(&format!("the command can't be waited for ({error}); stopping it"));
@@ -55,7 +57,7 @@ pub(super) async fn run(
                 };
             }
             signal = signals.next() => child.pass_on(signal),
-            Ok(()) = troubles.changed() => told.tell(troubles.borrow_and_update().as_deref(), &claim),
+            Some(trouble) = troubles.next() => told.tell(trouble.as_deref(), &claim),
         }
     }
 }
@@ -64,8 +66,23 @@ fn not_started(args: &RunArgs, error: &std::io::Error) -> u8 {
     let name = args.command[0].to_string_lossy();
     let is_missing = error.kind() == std::io::ErrorKind::NotFound;
     let why = if is_missing { "there is no such command".into() } else { error.to_string() };
-    say(&format!("{}: {why}", output::plain(&name)));
+    let hint = if is_resource_left_out(&args.wanted.resource, std::env::args_os()) {
+        format!(
+            ". '{}' was taken for the resource: name it before the --, as in `leasehold run RESOURCE -- COMMAND`",
+            output::plain(&args.wanted.resource)
+        )
+    } else {
+        String::new()
+    };
+    say(&format!("{}: {why}{hint}", output::plain(&name)));
     if is_missing { NOT_FOUND } else { CANNOT_RUN }
+}
+
+/// Whether the first word behind `--` was taken for the resource, as in `run -- sh job`.
+fn is_resource_left_out(resource: &str, words: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<_> = words.collect();
+    let dashes = words.iter().position(|word| word == "--");
+    dashes.is_some_and(|at| words[..at].iter().all(|word| word != resource))
 }
 
 /// The command has ended: its exit code counts if the claim was held until then. The server's word on that is best; without
@@ -99,7 +116,7 @@ async fn ended(resource: &str, claim: Claim, code: u8) -> u8 {
 
 /// The claim is lost: the command goes before anyone else can hold the resource, as far as that can still be had.
 async fn stop(args: &RunArgs, mut child: Child, claim: Claim, grace: Duration, why: Lost, api: &Api) -> u8 {
-    let resource = output::plain(&args.resource);
+    let resource = output::plain(&args.wanted.label());
     say(&format!("'{resource}' is lost: {why}; stopping the command"));
     // The server may have handed it over already (revoked), or will at the end of the ttl.
     let latest = match why {

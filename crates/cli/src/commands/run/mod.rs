@@ -31,6 +31,7 @@ use super::connect::{ConnectArgs, block_on};
 use super::exit_code::{NOT_ACQUIRED, OWN_FAILURE, SIGNALLED};
 use super::output;
 use super::seconds::Seconds;
+use super::wanted::WantedArgs;
 
 /// What a command gets to stop in, unless told otherwise: a quarter of the ttl, at most this.
 const GRACE_MAX: Duration = Duration::from_secs(5);
@@ -46,19 +47,21 @@ const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 ///
 /// Waits for its turn, runs the command in a process group of its own, renews the claim while it runs, releases it
 /// afterwards, and passes signals on and the exit code back. The command finds LEASEHOLD_RESOURCE, LEASEHOLD_CLAIM and
-/// LEASEHOLD_TOKEN (the fencing token) in its environment.
+/// LEASEHOLD_TOKEN (the fencing token) in its environment, with --slots also LEASEHOLD_SLOTS (2, or 2,5), and with several
+/// resources LEASEHOLD_TOKENS and LEASEHOLD_ITEMS (JSON). LEASEHOLD_SESSION tells a `leasehold run` inside the command what is
+/// held already, so that it fails at once instead of waiting for its own parent.
 ///
 /// If the claim is lost (no renewal got through, somebody revoked it) the whole process group gets SIGTERM, and SIGKILL
 /// after the grace; both before the ttl is over, so that nobody else holds the resource while the command still runs.
 #[derive(clap::Args)]
-#[command(after_long_help = EXIT_CODES)]
+#[command(after_long_help = EXIT_CODES, override_usage = "leasehold run [OPTIONS] <RESOURCE> -- <COMMAND>...")]
 pub(crate) struct RunArgs {
-    /// What to hold
-    resource: String,
+    #[command(flatten)]
+    wanted: WantedArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Fail if it is held, instead of waiting
+    /// Fail if the resource is held, instead of waiting
     #[arg(short = 'n', long, alias = "nb", conflicts_with = "timeout")]
     nonblock: bool,
     /// Fail after waiting this long [default: wait for ever]
@@ -67,7 +70,7 @@ pub(crate) struct RunArgs {
     /// Exit code if it was not acquired
     #[arg(short = 'E', long, default_value_t = NOT_ACQUIRED, value_name = "CODE")]
     conflict_exit_code: u8,
-    /// Seconds that the claim outlives this process, if it dies
+    /// Seconds until the claim expires if this process dies
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     ttl: Seconds,
     /// Seconds between SIGTERM and SIGKILL when the claim is lost [default: a quarter of the ttl, at most 5]
@@ -87,14 +90,14 @@ pub(crate) struct RunArgs {
 }
 
 const EXIT_CODES: &str = "Exit codes:
-  the command's own   it ran to its end, and the claim was held all the time
-  75                  not acquired: the server says that it is held (-n, or a deadlock), or had queued the claim and it was not
-                      its turn in time (-w); -E changes it
-  76                  the claim was lost before the command had ended, whatever the command says; it was stopped if it still ran
-  125                 leasehold itself failed: no server answers, it can't serve or refuses, a flag makes no sense. Whether
-                      anyone holds the resource is not known
-  126, 127            the command can't be run, or is not there
-  128+n               the command, or leasehold while it waited, was ended by signal n";
+  the command's own   the command ended, and the claim was held all the time
+  75                  not acquired: the resource is held (-n), the time in the queue is over (-w), or waiting would be a
+                      deadlock; -E changes this code
+  76                  the claim was lost before the command ended; the command was stopped if it was still running
+  125                 leasehold itself failed: no server answers or it refuses, or a flag is wrong. It is not known whether
+                      the resource is held
+  126, 127            the command can't be run, or does not exist
+  128+n               signal n ended the command, or ended leasehold while it waited";
 
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     signals::keep_the_terminal();
@@ -119,7 +122,8 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let api = manager.api();
     let pending = manager.request(request)?;
     // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
-    let waiting = wait::acquired(pending, &api, &args.resource, args.quiet, !args.nonblock);
+    let names = args.wanted.names();
+    let waiting = wait::acquired(pending, &api, &names, args.quiet, !args.nonblock);
     tokio::pin!(waiting);
     let acquired = tokio::select! {
         acquired = &mut waiting => acquired,
@@ -133,7 +137,7 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
         Ok(claim) => claim,
         Err(wait::NotAcquired { error, mut holder }) => {
             if holder.is_none() && matches!(error, Error::Timeout { .. }) {
-                holder = wait::holder(&api, &args.resource).await;
+                holder = wait::holder(&api, &names).await;
             }
             manager.close().await;
             return Ok(outcome::not_acquired(args, &error, holder.as_ref(), &urls));
@@ -150,20 +154,17 @@ fn request(args: &RunArgs, grace: Duration) -> anyhow::Result<ClaimRequest> {
         None => about_this(&args.command),
     };
     let data = RawValue::from_string(data).map_err(|error| anyhow::anyhow!("--data is not JSON: {error}"))?;
-    Ok(ClaimRequest {
-        resource: args.resource.clone(),
-        ttl: Some(args.ttl.0),
-        wait: match (args.nonblock, args.timeout) {
-            (true, _) => Wait::No,
-            (false, Some(Seconds(Duration::ZERO))) => Wait::No,
-            (false, Some(timeout)) => Wait::For(timeout.0),
-            (false, None) => Wait::Forever,
-        },
-        data: Some(data),
-        max_hold: args.max_hold.map(|most| most.0),
-        lead: grace + KILL_TAKES.min(args.ttl.0 / 20),
-        ..ClaimRequest::default()
-    })
+    let wait = match (args.nonblock, args.timeout) {
+        (true, _) => Wait::No,
+        (false, Some(Seconds(Duration::ZERO))) => Wait::No,
+        (false, Some(timeout)) => Wait::For(timeout.0),
+        (false, None) => Wait::Forever,
+    };
+    let lead = grace + KILL_TAKES.min(args.ttl.0 / 20);
+    let request = args.wanted.request()?;
+    let mut request = request.ttl(args.ttl.0).wait(wait).data(&data)?.lead(lead);
+    request.max_hold = args.max_hold.map(|most| most.0);
+    Ok(request)
 }
 
 /// Who wonders who holds it should be able to go there.

@@ -7,12 +7,12 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use leasehold_client::clock::BootInstant;
-use leasehold_client::wire::ClaimInfo;
-use leasehold_client::{Api, Claim, Error, Pending, Phase, Progress};
+use leasehold_client::BootInstant;
+use leasehold_client::ClaimInfo;
+use leasehold_client::{Api, Changes, Claim, Error, Pending, Phase, Progress};
 use rustix::termios::tcgetwinsize;
 
-use super::super::output;
+use super::super::{output, wanted};
 use super::messages;
 
 /// How often someone who looks at a terminal sees something new.
@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long one look at the holder may take.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// Resources of a set that are looked at.
+const LOOKS_MAX: usize = 10;
 /// Columns of a terminal that does not say how many it has.
 const WIDTH_DEFAULT: usize = 80;
 
@@ -33,29 +35,25 @@ pub(super) struct NotAcquired {
 pub(super) async fn acquired(
     pending: Pending,
     api: &Api,
-    resource: &str,
+    resources: &[&str],
     is_quiet: bool,
     waits: bool,
 ) -> Result<Claim, NotAcquired> {
     let mut phases = pending.phases();
     let acquired = pending.acquired();
     tokio::pin!(acquired);
-    let looking = look(api, resource, phases.clone());
+    let looking = look(api, resources, phases.clone());
     tokio::pin!(looking);
     let (mut has_looked, mut ticks) =
         (false, tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK));
-    let mut show = Show::new(resource, is_quiet, waits);
+    let mut show = Show::new(wanted::label(resources), is_quiet, waits);
     loop {
         tokio::select! {
             claim = &mut acquired => {
                 show.over(claim.is_ok());
                 return claim.map_err(|error| NotAcquired { error, holder: show.holder() });
             }
-            Ok(()) = phases.changed() => {
-                if let Phase::Waiting(now) = &*phases.borrow_and_update() {
-                    show.learn(now);
-                }
-            }
+            Some(Phase::Waiting(now)) = phases.next() => show.learn(&now),
             // Only the next answer to the claim's own question would tell who holds it.
             holder = &mut looking, if !has_looked => {
                 has_looked = true;
@@ -67,29 +65,37 @@ pub(super) async fn acquired(
 }
 
 /// Who holds the resource, once the claim is in the queue.
-async fn look(
-    api: &Api,
-    resource: &str,
-    mut phases: tokio::sync::watch::Receiver<Phase>,
-) -> Option<ClaimInfo> {
-    let queued =
-        phases.wait_for(|phase| matches!(phase, Phase::Waiting(progress) if progress.claim.is_some()));
-    if queued.await.is_err() {
-        return std::future::pending().await;
+async fn look(api: &Api, resources: &[&str], mut phases: Changes<Phase>) -> Option<ClaimInfo> {
+    let mut phase = phases.now();
+    while !matches!(&phase, Phase::Waiting(progress) if progress.claim.is_some()) {
+        match phases.next().await {
+            Some(next) => phase = next,
+            None => return std::future::pending().await,
+        }
     }
-    holder(api, resource).await
+    holder(api, resources).await
 }
 
-/// Who holds a resource, as far as the caller may read, and as far as a server says so soon.
-pub(crate) async fn holder(api: &Api, resource: &str) -> Option<ClaimInfo> {
-    let filters = [("resource", resource), ("status", "active")];
-    let holders = tokio::time::timeout(LOOK_WITHIN, api.list(&filters, 1)).await.ok()?.ok()?;
-    holders.into_iter().next()
+/// Who holds one of these resources, or, if all are free, who came first for one of them: as far as the caller may read, and as
+/// far as a server says so soon.
+pub(crate) async fn holder(api: &Api, resources: &[&str]) -> Option<ClaimInfo> {
+    let looking = async {
+        for status in ["active", "waiting"] {
+            for resource in &resources[..resources.len().min(LOOKS_MAX)] {
+                let found = api.list(&[("resource", resource), ("status", status)], 1).await.ok()?;
+                if let Some(first) = found.into_iter().next() {
+                    return Some(first);
+                }
+            }
+        }
+        None
+    };
+    tokio::time::timeout(LOOK_WITHIN, looking).await.ok()?
 }
 
 /// What has been said, and the line on the terminal.
-struct Show<'a> {
-    resource: &'a str,
+struct Show {
+    resource: String,
     is_quiet: bool,
     /// Who does not wait has nothing to say about waiting.
     waits: bool,
@@ -104,8 +110,8 @@ struct Show<'a> {
     has_said_silence: bool,
 }
 
-impl<'a> Show<'a> {
-    fn new(resource: &'a str, is_quiet: bool, waits: bool) -> Self {
+impl Show {
+    fn new(resource: String, is_quiet: bool, waits: bool) -> Self {
         let now = BootInstant::now();
         Self {
             resource,
@@ -188,7 +194,7 @@ impl<'a> Show<'a> {
         self.clear();
         if is_acquired && self.has_said_waiting {
             let waited = BootInstant::now().since(self.started).as_secs_f64();
-            messages::say(&format!("'{}' is ours, after {}", self.resource, output::seconds(waited)));
+            messages::say(&format!("'{}' was acquired after {}", self.resource, output::seconds(waited)));
         }
     }
 
@@ -206,7 +212,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// As much of a line as fits into so many columns. What is not ASCII counts for two: some of it is that wide.
+/// As much of a line as fits into this number of columns. Characters other than ASCII count as two: some are that wide.
 fn fitting(line: &str, width: usize) -> String {
     let mut used = 0;
     line.chars()
@@ -235,9 +241,10 @@ mod tests {
             "url": format!("http://h/v1/claims/{id}/"), "resource": "r", "status": "active",
             "user_data": {"host": id} }))
         };
-        let mut show = Show::new("r", false, true);
+        let mut show = Show::new("r".into(), false, true);
         show.is_terminal = false;
-        let mut progress = Progress { claim: Some("mine".into()), ..Progress::default() };
+        let mut progress = Progress::default();
+        progress.claim = Some("mine".into());
         progress.holder = claim("other").ok();
         show.learn(&progress);
         assert!(show.line().contains("held by other"), "{}", show.line());

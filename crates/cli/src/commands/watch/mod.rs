@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hyper::Method;
-use leasehold_client::http::{Call, Streamed};
-use leasehold_client::wire::{ClaimInfo, FINAL};
+use leasehold_client::ClaimInfo;
+use leasehold_client::internals::http::{Call, Streamed};
+use leasehold_client::internals::wire::FINAL;
 use leasehold_client::{Api, Error};
 use serde::Deserialize;
 use serde_json::json;
@@ -35,7 +36,7 @@ const KNOWN_MAX: usize = 200_000;
 pub(crate) struct WatchArgs {
     /// The resource to watch
     resource: String,
-    /// Of release 0.1.0, which looked now and then; changes are told as they happen
+    /// Without effect: release 0.1.0 looked this often; now changes are shown as they happen
     #[arg(long, hide = true)]
     interval: Option<super::seconds::Seconds>,
     /// Print JSON, one claim a line
@@ -100,7 +101,7 @@ enum Never {}
 impl Watch<'_> {
     async fn follow(&mut self, trouble: &mut Option<Error>) -> Result<Never, Error> {
         let mut stream = self.open().await?;
-        // Whatever happens from here on is in the stream; what happened before is in the list.
+        // Changes from now on are in the stream; earlier ones are in the list.
         if self.after.is_none() {
             self.compare(!self.has_compared).await?;
             self.has_compared = true;
@@ -139,7 +140,7 @@ impl Watch<'_> {
         }
         let (status, from) = (stream.status, stream.from.clone());
         let body = stream.rest(4096, SILENCE_MAX).await;
-        let detail = format!("{from}: {}", leasehold_client::wire::detail(&body));
+        let detail = format!("{from}: {}", leasehold_client::internals::wire::detail(&body));
         Err(Error::Refused { status, detail })
     }
 
@@ -166,7 +167,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Compares all claims of the resource with what was told; at first, those that are over are nobody's news.
+    /// Compares all claims of the resource with what was shown. The first comparison does not show claims that have ended.
     async fn compare(&mut self, is_first: bool) -> Result<(), Error> {
         let claims = self.api.list(&[("resource", &self.args.resource)], KNOWN_MAX).await?;
         let before = std::mem::take(&mut self.known);
@@ -233,14 +234,13 @@ fn as_of(mut claim: ClaimInfo, status: &str) -> ClaimInfo {
 
 /// What the event alone tells of the claim.
 fn bare(change: &Change, status: &str) -> ClaimInfo {
-    ClaimInfo {
-        url: change.claim.clone(),
-        resource: change.resource.clone(),
-        status: status.into(),
-        status_history: vec![json!({ "status": status, "timestamp": change.time })],
-        owner: change.owner.clone(),
-        token: change.token,
-        reason: change.reason.clone(),
-        ..ClaimInfo::default()
-    }
+    let mut claim = ClaimInfo::default();
+    claim.url.clone_from(&change.claim);
+    claim.resource.clone_from(&change.resource);
+    claim.status = status.into();
+    claim.status_history = vec![json!({ "status": status, "timestamp": change.time })];
+    claim.owner.clone_from(&change.owner);
+    claim.token = change.token;
+    claim.reason.clone_from(&change.reason);
+    claim
 }

@@ -21,7 +21,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// The events that are complete with this piece; an error if the stream is none of ours.
+    /// The events that are complete with this piece; an error if the stream is not one of this service.
     pub(super) fn read(&mut self, piece: &[u8]) -> Result<Vec<Event>, String> {
         self.bytes.extend_from_slice(piece);
         let mut events = Vec::new();
@@ -30,7 +30,7 @@ impl Reader {
             events.push(parse(&String::from_utf8_lossy(&text)));
         }
         if self.bytes.len() > EVENT_LEN_MAX {
-            return Err("what comes are no events".into());
+            return Err("the answer is not a stream of events".into());
         }
         Ok(events)
     }

@@ -43,13 +43,13 @@ fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     bytes[at..at + new.len()].copy_from_slice(new);
 }
 
-type Shared = Arc<Mutex<Inode>>;
+type SharedInode = Arc<Mutex<Inode>>;
 
 #[derive(Default)]
 struct Disks {
     /// Names as processes see them, and as they are on disk for sure.
-    names: BTreeMap<PathBuf, Shared>,
-    safe_names: BTreeMap<PathBuf, Shared>,
+    names: BTreeMap<PathBuf, SharedInode>,
+    safe_names: BTreeMap<PathBuf, SharedInode>,
     dirs: BTreeSet<PathBuf>,
     full: BTreeSet<u64>,
     /// Nodes that lose power at this moment: their writes may be torn, and no sync comes back.
@@ -91,6 +91,11 @@ pub fn set_full(node: u64, full: bool) {
 /// Whether a node's disk is full.
 pub fn is_full(node: u64) -> bool {
     with(|disks| disks.full.contains(&node))
+}
+
+/// The space that a node may still use: none, or any amount.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    Ok(if is_full(node_of(dir)) { 0 } else { u64::MAX })
 }
 
 /// The power of a node goes: what it writes from now on is not synced any more.
@@ -206,7 +211,7 @@ pub fn is_gone(path: &Path) -> bool {
 /// An open file.
 #[derive(Debug)]
 pub struct File {
-    inode: Shared,
+    inode: SharedInode,
     at: usize,
 }
 
@@ -246,12 +251,12 @@ impl FileExt for File {
 }
 
 impl File {
-    fn of(inode: Shared) -> Self {
+    fn of(inode: SharedInode) -> Self {
         Self { inode, at: 0 }
     }
 
     fn make(path: &Path) -> Self {
-        let inode = Shared::new(Mutex::new(Inode { node: node_of(path), ..Inode::default() }));
+        let inode = SharedInode::new(Mutex::new(Inode { node: node_of(path), ..Inode::default() }));
         with(|disks| disks.names.insert(path.into(), inode.clone()));
         Self::of(inode)
     }

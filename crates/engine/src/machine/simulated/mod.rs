@@ -5,7 +5,9 @@
 //! Never: asks the real machine for anything.
 
 pub mod files;
+mod instant;
 pub mod net;
+mod openraft_runtime;
 pub mod runtime;
 mod watch;
 
@@ -43,6 +45,8 @@ pub enum Bug {
     StaleLease,
     /// A waiting request whose client has gone is withdrawn once, whether or not that arrives.
     GhostLock,
+    /// A node without a leader calls for votes whenever its state changes, and forgets that it led itself.
+    HastyVotes,
 }
 
 /// What is around the nodes.

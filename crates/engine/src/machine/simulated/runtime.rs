@@ -1,26 +1,28 @@
 //! A runtime in a time of its own: one thread, tasks one after the other, and a clock that jumps to what is next.
 //!
-//! In:    futures, each belonging to a node (0: to nobody). Out: openraft's [`AsyncRuntime`] for the simulation.
+//! In:    futures, each belonging to a node (0: to nobody). Out: tasks, timers and chance for the simulation
+//!        (`openraft_runtime.rs` gives them to openraft).
 //! Never: asks the machine for the time or for randomness.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::io;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use openraft::OptionalSend;
-use openraft::async_runtime::{AsyncRuntime, Instant as AsInstant};
 use parking_lot::Mutex;
 use rand::distr::{Distribution, StandardUniform};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::oneshot;
+
+pub use super::instant::Instant;
+use super::instant::us;
+pub use super::openraft_runtime::Runtime;
 
 type Future0 = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Ready = Arc<Mutex<VecDeque<u64>>>;
@@ -135,7 +137,7 @@ pub fn set_crystal(node: u64, begin_us: u64, fast_ppm: i64) {
     });
 }
 
-fn local_us() -> u64 {
+pub(super) fn local_us() -> u64 {
     with(|executor| {
         let now_us = executor.now_us.get();
         let crystals = executor.crystals.borrow();
@@ -298,7 +300,7 @@ pub fn sleep(length: Duration) -> Sleep {
 
 /// Waits for an instant of this node's clock.
 pub fn sleep_until(at: Instant) -> Sleep {
-    Sleep::until(now_us().saturating_add(at.0.saturating_sub(local_us())))
+    Sleep::until(now_us().saturating_add(at.local_us().saturating_sub(local_us())))
 }
 
 /// Waits for a future, but only so long.
@@ -355,76 +357,6 @@ pub fn resident_bytes() -> Option<u64> {
 /// Simulated nodes have all the memory they want.
 pub fn memory_bytes() -> Option<u64> {
     None
-}
-
-/// An instant of one node's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Instant(u64);
-
-fn us(length: Duration) -> u64 {
-    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl Add<Duration> for Instant {
-    type Output = Self;
-    fn add(self, length: Duration) -> Self {
-        Self(self.0.saturating_add(us(length)))
-    }
-}
-
-impl AddAssign<Duration> for Instant {
-    fn add_assign(&mut self, length: Duration) {
-        *self = *self + length;
-    }
-}
-
-impl Sub<Duration> for Instant {
-    type Output = Self;
-    fn sub(self, length: Duration) -> Self {
-        Self(self.0.saturating_sub(us(length)))
-    }
-}
-
-impl Sub for Instant {
-    type Output = Duration;
-    fn sub(self, other: Self) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(other.0))
-    }
-}
-
-impl SubAssign<Duration> for Instant {
-    fn sub_assign(&mut self, length: Duration) {
-        *self = *self - length;
-    }
-}
-
-impl AsInstant for Instant {
-    fn now() -> Self {
-        Self(local_us())
-    }
-}
-
-/// As `std::time::Instant`, as far as it is used.
-impl Instant {
-    /// This node's clock.
-    pub fn now() -> Self {
-        Self(local_us())
-    }
-
-    /// What passed since.
-    pub fn elapsed(&self) -> Duration {
-        Self::now() - *self
-    }
-
-    /// What passed from then to now, if that was before.
-    pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
-        *self - earlier
-    }
-
-    /// A later instant, if it can be counted.
-    pub fn checked_add(&self, length: Duration) -> Option<Self> {
-        self.0.checked_add(us(length)).map(Self)
-    }
 }
 
 /// A task that went away without a result: its node was killed.
@@ -487,66 +419,5 @@ impl<F: Future> Future for Limited<F> {
             return Poll::Ready(Ok(value));
         }
         Pin::new(&mut self.sleep).poll(context).map(|()| Err(Gone))
-    }
-}
-
-/// The runtime, as openraft knows it.
-#[derive(Debug)]
-pub struct Runtime;
-
-impl AsyncRuntime for Runtime {
-    type JoinError = Gone;
-    type JoinHandle<T: OptionalSend + 'static> = JoinHandle<T>;
-    type Sleep = Sleep;
-    type Instant = Instant;
-    type TimeoutError = Gone;
-    type Timeout<R, T: Future<Output = R> + OptionalSend> = Limited<T>;
-    type ThreadLocalRng = SmallRng;
-    type Mpsc = openraft_rt_tokio::TokioMpsc;
-    type Watch = super::watch::SimWatch;
-    type Oneshot = openraft_rt_tokio::TokioOneshot;
-    type Mutex<T: OptionalSend + 'static> = openraft_rt_tokio::TokioMutex<T>;
-
-    fn spawn<T>(future: T) -> JoinHandle<T::Output>
-    where
-        T: Future + OptionalSend + 'static,
-        T::Output: OptionalSend + 'static,
-    {
-        spawn(future)
-    }
-
-    fn sleep(length: Duration) -> Sleep {
-        sleep(length)
-    }
-
-    fn sleep_until(deadline: Instant) -> Sleep {
-        sleep_until(deadline)
-    }
-
-    fn timeout<R, F: Future<Output = R> + OptionalSend>(length: Duration, future: F) -> Limited<F> {
-        timeout(length, future)
-    }
-
-    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(deadline: Instant, future: F) -> Limited<F> {
-        timeout_at(deadline, future)
-    }
-
-    fn is_panic(_: &Gone) -> bool {
-        false
-    }
-
-    fn thread_rng() -> SmallRng {
-        SmallRng::seed_from_u64(random())
-    }
-
-    fn new(_: usize) -> Self {
-        Self
-    }
-
-    fn block_on<F, T>(&mut self, _: F) -> T
-    where
-        F: Future<Output = T>,
-    {
-        unreachable!("the simulation runs until an instant, not until a result")
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 /// The channel.
 pub struct SimWatch;
 
-struct Shared<T> {
+struct WatchChannel<T> {
     value: RwLock<T>,
     state: Mutex<State>,
 }
@@ -28,7 +28,7 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-impl<T> Shared<T> {
+impl<T> WatchChannel<T> {
     fn changed(&self) {
         let waiting = {
             let mut state = self.state.lock();
@@ -40,11 +40,11 @@ impl<T> Shared<T> {
 }
 
 /// Its sending end.
-pub struct Sender<T>(Arc<Shared<T>>);
+pub struct Sender<T>(Arc<WatchChannel<T>>);
 
 /// Its receiving end.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchChannel<T>>,
     seen: u64,
 }
 
@@ -86,7 +86,7 @@ impl Watch for SimWatch {
 
     fn channel<T: OptionalSend + OptionalSync>(init: T) -> (Sender<T>, Receiver<T>) {
         let state = State { senders: 1, receivers: 1, ..State::default() };
-        let shared = Arc::new(Shared { value: RwLock::new(init), state: Mutex::new(state) });
+        let shared = Arc::new(WatchChannel { value: RwLock::new(init), state: Mutex::new(state) });
         (Sender(shared.clone()), Receiver { shared, seen: 0 })
     }
 }

@@ -24,7 +24,7 @@ fn one(holder: &mut Holder, binary: &Path) {
     let mut command = Command::new(binary);
     command
         .args(["run", "--quiet", "--ttl", &ttl.as_secs_f64().to_string()])
-        .args(["-w", &WAIT.as_secs_f64().to_string(), &held.resource])
+        .args(["-w", &WAIT.as_secs_f64().to_string(), held.resource()])
         .args(["--", "sh", "-c", "echo $LEASEHOLD_TOKEN $LEASEHOLD_CLAIM; exec cat"])
         .env("LEASEHOLD_ADDR", holder.book.shared.urls(holder.book.number).join(","));
     let called_us = holder.now_us();

@@ -78,7 +78,7 @@ impl Lines<'_> {
 fn one(holder: &mut Holder, mut lines: Lines<'_>) -> Option<Process> {
     let (held, ttl) = holder.begin();
     let called_us = holder.now_us();
-    let answer = lines.ask(json!({ "op": "claim", "resource": held.resource, "ttl": ttl.as_secs_f64(),
+    let answer = lines.ask(json!({ "op": "claim", "resource": held.resource(), "ttl": ttl.as_secs_f64(),
         "timeout": WAIT.as_secs_f64() }));
     let Some(answer) = answer else {
         holder.odd(format!("a keychain does not answer for #{}", held.handle));
@@ -100,7 +100,7 @@ fn one(holder: &mut Holder, mut lines: Lines<'_>) -> Option<Process> {
 
 fn hold(holder: &mut Holder, grant: &mut Grant, lines: &mut Lines<'_>) -> Option<()> {
     let (looks, pause) = holder.shift(grant.ttl);
-    let resource = grant.held.resource.clone();
+    let resource = grant.held.resource().to_string();
     for _ in 0..looks {
         let called_us = holder.now_us();
         let asked = lines.send(json!({ "op": "validate", "resource": resource }));
@@ -145,7 +145,7 @@ fn finish(holder: &mut Holder, grant: &Grant, mut lines: Lines<'_>) -> Option<Pr
         3 => lines.process.signal("TERM"),
         _ => {
             let called_us = holder.now_us();
-            let answer = lines.ask(json!({ "op": "release", "resource": grant.held.resource }));
+            let answer = lines.ask(json!({ "op": "release", "resource": grant.held.resource() }));
             match answer.is_some_and(|answer| answer["ok"] == true) {
                 true => holder.released(grant, called_us),
                 false => holder.left(grant),

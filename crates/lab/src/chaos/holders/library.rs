@@ -15,7 +15,7 @@ pub(super) fn work(holder: &mut Holder) {
             Some(known) => known,
             None => {
                 let urls = holder.book.shared.urls(holder.book.number);
-                match LockManager::new(Options { urls, ..Options::default() }) {
+                match LockManager::new(Options::url(&urls.join(","))) {
                     Ok(new) => new,
                     Err(error) => return holder.odd(format!("the library does not start: {error}")),
                 }
@@ -30,8 +30,7 @@ pub(super) fn work(holder: &mut Holder) {
 
 fn one(holder: &mut Holder, manager: &LockManager) {
     let (held, ttl) = holder.begin();
-    let request =
-        ClaimRequest { ttl: Some(ttl), wait: Wait::For(WAIT), ..ClaimRequest::new(held.resource.as_str()) };
+    let request = ClaimRequest::new(held.resource()).ttl(ttl).wait(Wait::For(WAIT));
     let called_us = holder.now_us();
     match manager.request(request) {
         Ok(claim) => match claim.token() {
@@ -39,10 +38,10 @@ fn one(holder: &mut Holder, manager: &LockManager) {
                 let grant = holder.granted(held, ttl, called_us, token, claim.id());
                 hold(holder, grant, claim);
             }
-            None => holder.odd(format!("the library holds {} without a token", held.resource)),
+            None => holder.odd(format!("the library holds {} without a token", held.resource())),
         },
         Err(Error::Invalid(why) | Error::Refused { detail: why, .. }) => {
-            holder.odd(format!("the library is refused {}: {why}", held.resource));
+            holder.odd(format!("the library is refused {}: {why}", held.resource()));
         }
         Err(_) => holder.not_granted(&held, ttl, called_us),
     }

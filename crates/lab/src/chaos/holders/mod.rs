@@ -84,7 +84,7 @@ impl Holder {
 
     fn begin(&mut self) -> (Held, Duration) {
         let name = holder_name(self.book.shared.round, &mut self.random);
-        (self.book.shared.begin(name), Duration::from_secs(self.random.between(1, 4)))
+        (self.book.shared.begin(&name), Duration::from_secs(self.random.between(1, 4)))
     }
 
     fn not_granted(&mut self, held: &Held, ttl: Duration, called_us: u64) {
@@ -94,20 +94,20 @@ impl Holder {
 
     fn granted(&mut self, held: Held, ttl: Duration, called_us: u64, token: u64, id: &str) -> Grant {
         let call = Call::Claim { ttl_us: Some(ttl.as_micros() as u64) };
-        self.book.note(&held, call, called_us, Answer::Active { token });
+        self.book.note(&held, call, called_us, Answer::active(token));
         self.book.known(&held, id);
         Grant { held, token, ttl, good_us: called_us }
     }
 
     /// It was asked after `called_us` whether it holds, and said so.
     fn holds(&mut self, grant: &mut Grant, called_us: u64) {
-        self.book.note(&grant.held, Call::Read, called_us, Answer::Active { token: grant.token });
+        self.book.note(&grant.held, Call::Read, called_us, Answer::active(grant.token));
         grant.good_us = called_us;
     }
 
     fn renewed(&mut self, grant: &mut Grant, called_us: u64) {
         let call = Call::Renew { ttl_us: grant.ttl.as_micros() as u64 };
-        self.book.note(&grant.held, call, called_us, Answer::Active { token: grant.token });
+        self.book.note(&grant.held, call, called_us, Answer::active(grant.token));
         grant.good_us = called_us;
     }
 

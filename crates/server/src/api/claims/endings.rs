@@ -66,7 +66,7 @@ fn place(app: &App, owner: &Arc<str>, claims: usize) -> Result<Place, Response> 
     app.watched.take_many(owner, claims.max(REQUEST_COUNTS_MIN)).map_err(|full| {
         let whose = if full == Full::Client { " of this client" } else { "" };
         let detail = format!(
-            "open requests{whose} wait for the ends of too many claims already: come back later, or ask without waiting"
+            "open requests{whose} wait for the ends of too many claims already: retry later, or ask without waiting"
         );
         try_again(problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-watched", &detail))
     })
@@ -104,7 +104,7 @@ async fn look(app: &App, ids: &RenewalIds, caller: &Caller) -> Vec<u8> {
         app.engine.read(|table, _| {
             for id in some {
                 let fate = id.as_ref().ok().and_then(|id| table.fate(*id));
-                let fate = fate.filter(|fate| caller.may_change(fate.resource, fate.owner));
+                let fate = fate.filter(|fate| caller.first_unchangeable(&fate.whose).is_none());
                 if fate.as_ref().is_some_and(|fate| !fate.status.is_final() && !fate.is_revoking) {
                     continue;
                 }

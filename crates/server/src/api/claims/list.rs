@@ -118,8 +118,8 @@ async fn read(app: &App, query: &ListQuery, caller: &Caller) -> Result<ListPage,
             tokio::task::yield_now().await;
         }
         engine.read(|table, now_us| {
-            let views = page.views.iter().filter(|view| table.is_unsettled(&view.claim, now_us));
-            unsettled.extend(views.map(|view| view.claim.resource.clone()));
+            let views = page.views.iter().filter(|view| table.is_unsettled(view, now_us));
+            unsettled.extend(views.flat_map(|view| view.resources().cloned()));
         });
         if unsettled.is_empty() {
             return Ok(page);
@@ -166,7 +166,7 @@ fn set(list: &mut ListQuery, name: &str, value: &str) -> Result<(), String> {
         }
         _ => {
             return Err(
-                "unknown filter; there are resource, status, limit, offset, and minimum_ and maximum_ \
+                "unknown filter; the filters are resource, status, limit, offset, and minimum_ and maximum_ \
                         of active_duration, created, ttl, waiting_duration"
                     .into(),
             );

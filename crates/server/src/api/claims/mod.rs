@@ -4,6 +4,8 @@
 //! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
 
 mod endings;
+mod in_the_way;
+mod items;
 mod list;
 mod parse;
 mod readable;
@@ -18,16 +20,20 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
 use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, OnBusy, Outcome, Rejection, Status, Table, Target, View,
+    ClaimId, Command, Ending, Guard, NewClaim, NewSet, OnBusy, Outcome, Rejection, Status, Table, Target,
+    View,
 };
 
 pub use self::endings::endings;
+use self::in_the_way::in_the_way;
+use self::items::SetBody;
 pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
 use crate::access::Caller;
 use crate::access::Refusal;
 use crate::access::rules::Verb;
-use crate::api::refused::{limit, unexpected};
+use crate::api::refused::{conflict, limit, unexpected};
+use crate::api::session_name;
 use crate::app::App;
 use crate::app::receive::{collect_body, drain, expect_body, read_body};
 use crate::audit::Noted;
@@ -35,13 +41,18 @@ use crate::message::body::{RequestBody, ResponseBody};
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, not_found, problem, try_again};
 use crate::message::request::{Head, Request, reason};
-use crate::message::{Answer, Response, at_once, empty, json};
+use crate::message::{Response, ResponseFuture, at_once, empty, json};
 use leasehold_engine::EngineError;
 
-/// Largest body of a request: the largest user data, in JSON, and room for the rest.
+/// Largest body of an update.
 const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
+/// Largest body of a new claim: the largest user data, in JSON, and a thousand items whose names have several hundred bytes each.
+const CLAIM_BODY_LEN_MAX: usize = 1 << 20;
 /// Largest body of a request about many claims: 10,000 ids and then some.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
+
+/// The table version from which on claims share, take slots, take several resources and belong to sessions.
+const SETS_SINCE_VERSION: u32 = 3;
 
 /// The fencing token, where nobody wants to read the body.
 const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
@@ -62,9 +73,10 @@ impl Asked {
         head: &Head,
         body: &RequestBody,
         caller: &Caller,
+        body_len_max: usize,
     ) -> Result<Self, Response> {
         let wait = parse::wait_parameter(head.uri.query())?;
-        expect_body(body, &head.headers, BODY_LEN_MAX)?;
+        expect_body(body, &head.headers, body_len_max)?;
         Ok(Self {
             wait,
             base_url: connection.base_url(&head.headers),
@@ -75,10 +87,10 @@ impl Asked {
 }
 
 /// `POST /v1/claims/`
-pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> Answer {
+pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> ResponseFuture {
     let (head, body) = request.into_parts();
     let key = parse::idempotency_key(&head.headers);
-    match Asked::of(connection, &head, &body, &caller) {
+    match Asked::of(connection, &head, &body, &caller, CLAIM_BODY_LEN_MAX) {
         Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
         Err(refusal) => at_once(refusal),
     }
@@ -91,7 +103,7 @@ pub fn get(
     request: &Request,
     id: Option<ClaimId>,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     let Some(id) = id else { return at_once(unknown_claim()) };
     let base_url = connection.base_url(request.headers());
     match parse::no_parameters(request.uri().query()) {
@@ -108,11 +120,11 @@ pub fn update(
     id: Option<ClaimId>,
     is_put: bool,
     caller: Caller,
-) -> Answer {
+) -> ResponseFuture {
     let Some(id) = id else { return at_once(unknown_claim()) };
     let (head, body) = request.into_parts();
     let change = Change { id, is_put, reason: reason(&head.headers) };
-    match Asked::of(connection, &head, &body, &caller) {
+    match Asked::of(connection, &head, &body, &caller, BODY_LEN_MAX) {
         Ok(asked) => Box::pin(make_change(app, asked, change, body, caller)),
         Err(refusal) => at_once(refusal),
     }
@@ -125,20 +137,25 @@ async fn post(
     body: RequestBody,
     caller: Caller,
 ) -> Response {
-    let body = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
+    let body = match collect_body(&app, body, CLAIM_BODY_LEN_MAX, &caller).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let new = match new_claim(&asked, key, &body, &caller) {
+    let new = match new_request(&asked, key, &body, &caller) {
         Ok(new) => new,
         Err(refusal) => return refusal,
     };
     drop(body);
+    if matches!(new.command, Command::ClaimSet(_))
+        && let Err(error) = app.engine.reach_table_version(SETS_SINCE_VERSION).await
+    {
+        return engine_problem(&error);
+    }
     let Asked { base_url, owner, client, wait } = asked;
-    let (id, keyed) = (new.id, new.idempotency.is_some());
-    let noted = app.note_from(new.id, owner.clone(), client);
+    let (id, keyed) = (new.id, new.keyed);
+    let noted = app.note_from(id, owner.clone(), client);
     let outcome = match wait {
-        None => app.engine.submit(Command::Claim(new)).await,
+        None => app.engine.submit(new.command).await,
         Some(wait) => match app.long_poll(&owner) {
             Ok(_place) => Box::pin(wait::claim(&app, new, wait, &caller)).await,
             Err(refusal) => return refusal,
@@ -162,7 +179,7 @@ async fn post(
             // The claim is there: nobody may say that nothing happened.
             Err(_) => engine_problem(&EngineError::Unknown),
         },
-        Ok(Outcome::Rejected(rejection)) => rejected(&rejection, &base_url),
+        Ok(Outcome::Rejected(rejection)) => rejected(&app, &caller, &rejection, &base_url),
         Ok(other) => unexpected(&other, "claims"),
         Err(error) => engine_problem(&error),
     }
@@ -173,17 +190,42 @@ fn withdrawn(wait: Option<Duration>, caller: &Caller) -> Option<Response> {
     (wait.is_some() && caller.is_withdrawn()).then(|| Refusal::Withdrawn.into())
 }
 
-/// The claim that a POST asks for.
-fn new_claim(asked: &Asked, key: Option<Bytes>, body: &[u8], caller: &Caller) -> Result<NewClaim, Response> {
-    let ClaimBody { resource, ttl_us, data } = parse::claim_body(body)?;
-    caller.require(Verb::Claim, &resource)?;
+/// A claim that a POST asks for.
+struct NewRequest {
+    command: Command,
+    id: ClaimId,
+    /// A retry finds it by its idempotency key.
+    keyed: bool,
+}
+
+/// The claim that a POST asks for, if its caller may claim every resource of it.
+fn new_request(
+    asked: &Asked,
+    key: Option<Bytes>,
+    body: &[u8],
+    caller: &Caller,
+) -> Result<NewRequest, Response> {
+    let body = parse::claim_body(body)?;
+    for resource in body.resources() {
+        caller.require(Verb::Claim, resource)?;
+    }
     let owner = asked.owner.clone();
     let idempotency = match key {
-        Some(key) => Some(parse::idempotency(&key, &owner, &resource, ttl_us, data.as_ref())?),
+        Some(key) => Some(parse::idempotency(&key, &owner, &body)?),
         None => None,
     };
     let id = ClaimId::from_u128(leasehold_engine::machine::random());
-    Ok(NewClaim { id, resource, owner, ttl_us: Some(ttl_us), on_busy: OnBusy::Queue, data, idempotency })
+    let ClaimBody { resource, ttl_us, data, set } = body;
+    let (ttl_us, on_busy) = (Some(ttl_us), OnBusy::Queue);
+    let command = match set {
+        None => Command::Claim(NewClaim { id, resource, owner, ttl_us, on_busy, data, idempotency }),
+        Some(SetBody { items, session, lapses }) => {
+            let session = session.map(|session| session_name::scoped(session, &owner, caller));
+            let new = NewSet { id, items, owner, ttl_us, on_busy, data, idempotency, session, lapses };
+            Command::ClaimSet(Box::new(new))
+        }
+    };
+    Ok(NewRequest { command, id, keyed: idempotency.is_some() })
 }
 
 /// 201 for a claim that holds, 202 for one that waits, 200 for one that a retried request finds over.
@@ -212,8 +254,7 @@ async fn look_up(app: Arc<App>, base_url: Arc<str>, id: ClaimId, caller: Caller)
 
 /// A claim as it is now. To those who may not see it, it is as if it were not there: its id is all they know.
 async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Option<View>, EngineError> {
-    let visible =
-        |table: &Table, _| table.whose(id).is_some_and(|(resource, owner)| caller.may_see(resource, owner));
+    let visible = |table: &Table, _| table.whose(id).is_some_and(|claim| caller.may_see_all(&claim));
     match !caller.is_checked() || app.engine.read(visible) {
         true => app.engine.claim_settled(id).await,
         false => Ok(None),
@@ -225,10 +266,12 @@ async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Opti
 async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
     let look = || {
         app.engine.read(|table, _| {
-            table.whose(id).map(|(resource, owner)| match caller.may_change(resource, owner) {
-                true => Ok(()),
-                false if caller.may_see(resource, owner) => Err(caller.refuse(Verb::Revoke, resource).into()),
-                false => Err(unknown_claim()),
+            table.whose(id).map(|claim| match caller.first_unchangeable(&claim) {
+                None => Ok(()),
+                Some(resource) if caller.may_see_all(&claim) => {
+                    Err(caller.refuse(Verb::Revoke, resource).into())
+                }
+                Some(_) => Err(unknown_claim()),
             })
         })
     };
@@ -286,7 +329,7 @@ async fn make_change(
     let noted = match patch {
         Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
         Patch::RevokeWhenGone => {
-            if let Err(error) = Box::pin(app.engine.require_table_version(2)).await {
+            if let Err(error) = app.engine.reach_table_version(2).await {
                 return engine_problem(&error);
             }
             app.note_end(id, Ending::Revoked, None, owner.clone(), client)
@@ -318,7 +361,7 @@ async fn make_change(
             Rejection::Revoking(view) => json(StatusCode::CONFLICT, render::revoking(&view, &base_url)),
             Rejection::Final(view) => render::final_status(&patch, &view),
             Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
-            rejection => rejected(&rejection, &base_url),
+            rejection => rejected(&app, &caller, &rejection, &base_url),
         },
         Ok(other) => unexpected(&other, "claims"),
         Err(error) => engine_problem(&error),
@@ -341,9 +384,8 @@ fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
 fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: &Caller) -> Response {
     match patch {
         Patch::Activate | Patch::ActivateWithTtl(_) => {
-            let holder = app.engine.read(|table, now_us| table.holder_view(&view.claim.resource, now_us));
-            let holder = holder.filter(|holder| caller.may_see(&holder.claim.resource, &holder.claim.owner));
-            json(StatusCode::CONFLICT, render::conflict(view, holder.as_ref(), base_url))
+            let found = app.engine.read(|table, now_us| in_the_way(table, view, now_us));
+            json(StatusCode::CONFLICT, render::conflict(view, &found, caller, base_url))
         }
         Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),
         Patch::Finish(Ending::Released) => {
@@ -380,7 +422,7 @@ pub async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<
 fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
     app.engine.read(|table, _| {
         let may =
-            |id: ClaimId| table.whose(id).is_some_and(|(resource, owner)| caller.may_change(resource, owner));
+            |id: ClaimId| table.whose(id).is_some_and(|claim| caller.first_unchangeable(&claim).is_none());
         for id in ids {
             if let Ok(known) = *id
                 && !may(known)
@@ -401,24 +443,29 @@ fn rendered(status: StatusCode, view: &View, base_url: &str) -> (Response, Range
     let url = render::detail(&mut body, view, base_url);
     body.push(b'\n');
     let mut response = json(status, body);
-    if view.claim.token > 0 {
-        response.headers_mut().insert(TOKEN, HeaderValue::from(view.claim.token));
+    if let Some(token) = view.token() {
+        response.headers_mut().insert(TOKEN, HeaderValue::from(token));
     }
     (response, url)
 }
 
 fn unknown_claim() -> Response {
-    not_found("there is no such claim, or it has been over for so long that it was forgotten")
+    not_found("there is no such claim, or it ended so long ago that it was forgotten")
 }
 
-/// Limits, and keys that were used before.
-fn rejected(rejection: &Rejection, base_url: &str) -> Response {
-    let (status, kind) = match rejection {
-        Rejection::KeyReused(id) => {
-            let detail = format!("{rejection}: {}", format_args!("{base_url}/v1/claims/{id}/"));
-            return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
-        }
-        _ => limit(rejection).unwrap_or((StatusCode::CONFLICT, "rejected")),
-    };
+/// Limits, keys that were used before, and claims that can't be made beside others.
+fn rejected(app: &App, caller: &Caller, rejection: &Rejection, base_url: &str) -> Response {
+    if matches!(rejection, Rejection::Deadlock(_)) {
+        app.observer.metrics.deadlock_refused();
+    }
+    if let Rejection::KeyReused(id) = rejection {
+        let detail =
+            format!("{rejection}, which made {base_url}/v1/claims/{id}/: use a new key for each request");
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", &detail);
+    }
+    if let Some(response) = conflict(app, caller, rejection) {
+        return response;
+    }
+    let (status, kind) = limit(rejection).unwrap_or((StatusCode::CONFLICT, "rejected"));
     try_again(problem(status, kind, &rejection.to_string()))
 }

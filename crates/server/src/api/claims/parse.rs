@@ -20,6 +20,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::items::{self, SetBody, resource_mistake};
 use super::readable;
 use crate::message::headers::Headers;
 use crate::message::query::{parameters, parse_seconds, seconds_to_us};
@@ -37,13 +38,24 @@ const RENEWALS_LEN_MAX: usize = 20_000;
 const WATCHED_LEN_MAX: usize = 10_000;
 
 /// What is wrong, by parameter.
-type Mistakes = BTreeMap<String, String>;
+pub(super) type Mistakes = BTreeMap<String, String>;
 
 /// A claim as asked for.
 pub(super) struct ClaimBody {
     pub(super) resource: Arc<str>,
     pub(super) ttl_us: u64,
     pub(super) data: Option<Data>,
+    /// What it wants to hold, if it is more than that resource, exclusively.
+    pub(super) set: Option<SetBody>,
+}
+
+impl ClaimBody {
+    /// Every resource that it asks for.
+    pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<str>> {
+        let items = self.set.as_ref().map_or(&[][..], |set| &set.items);
+        let own = items.is_empty().then_some(&self.resource);
+        own.into_iter().chain(items.iter().map(|item| &item.resource))
+    }
 }
 
 /// An update as asked for.
@@ -85,36 +97,68 @@ pub(super) fn claim_body(body: &[u8]) -> Result<ClaimBody, Response> {
         && resource_mistake(&fast.resource).is_none()
         && fast.user_data.is_none_or(|data| data_mistake(data).is_none())
     {
-        let raw = fast.user_data.map(RawValue::get).filter(|raw| *raw != "null");
-        let data = raw.map(|raw| Data { format: Format::Json, bytes: raw.as_bytes().into() });
-        return Ok(ClaimBody { resource: fast.resource.as_ref().into(), ttl_us, data });
+        let data = fast.user_data.and_then(json_data);
+        return Ok(ClaimBody { resource: fast.resource.as_ref().into(), ttl_us, data, set: None });
     }
-    Err(explain_claim_body(body))
+    read_claim_body(body)
 }
 
-fn explain_claim_body(body: &[u8]) -> Response {
-    let (members, mut mistakes) = match members(body) {
-        Ok(found) => found,
-        Err(refusal) => return refusal,
-    };
+fn json_data(raw: &RawValue) -> Option<Data> {
+    let given = raw.get() != "null";
+    given.then(|| Data { format: Format::Json, bytes: raw.get().as_bytes().into() })
+}
+
+/// A claim with more words than the plain one, or everything that is wrong with a claim.
+fn read_claim_body(body: &[u8]) -> Result<ClaimBody, Response> {
+    let (members, mut mistakes) = members(body)?;
+    let (mut resource, mut ttl_us, mut data) = (None, None, None);
     for (name, value) in &members {
         let mistake = match name.as_str() {
             "resource" => match serde_json::from_str::<Cow<'_, str>>(value.get()) {
-                Ok(resource) => resource_mistake(&resource),
+                Ok(name) => resource_mistake(&name).or_else(|| {
+                    resource = Some((*name).into());
+                    None
+                }),
                 Err(_) => Some("must be a string".into()),
             },
-            "ttl" => ttl_mistake(value),
-            "user_data" => data_mistake(value),
-            _ => Some("unknown parameter; a claim takes resource, ttl and user_data".into()),
+            "ttl" => {
+                ttl_us = serde_json::from_str(value.get()).ok().and_then(seconds_to_us);
+                ttl_mistake(value)
+            }
+            "user_data" => {
+                data = json_data(value);
+                data_mistake(value)
+            }
+            "resources" | "mode" | "take" | "of" | "session" => None,
+            _ => Some(
+                "unknown parameter; a claim takes resource or resources, ttl, user_data, mode, take, of and session"
+                    .into(),
+            ),
         };
         mistakes.extend(mistake.map(|mistake| (name.clone(), mistake)));
     }
-    for name in ["resource", "ttl"] {
-        if members.iter().all(|(given, _)| given != name) {
-            mistakes.insert(name.into(), "is missing; it is mandatory".into());
-        }
+    let given = |wanted: &str| members.iter().any(|(name, _)| name == wanted);
+    if !given("ttl") {
+        mistakes.insert("ttl".into(), "is missing; it is mandatory".into());
     }
-    explained(mistakes)
+    match (given("resource"), given("resources")) {
+        (false, false) => {
+            mistakes.insert("resource".into(), "is missing; it is mandatory".into());
+        }
+        (true, true) => {
+            let both = "only one of resource and resources may be given";
+            mistakes.extend(["resource", "resources"].map(|name| (name.into(), both.into())));
+        }
+        _ => {}
+    }
+    let set = items::set(&members, &mut mistakes);
+    let first = set.as_ref().map(|set| set.items[0].resource.clone());
+    match (first.or(resource), ttl_us) {
+        (Some(resource), Some(ttl_us)) if mistakes.is_empty() => {
+            Ok(ClaimBody { resource, ttl_us, data, set })
+        }
+        _ => Err(explained(mistakes)),
+    }
 }
 
 pub(super) fn patch(body: &[u8], is_put: bool) -> Result<Patch, Response> {
@@ -300,33 +344,47 @@ pub(super) fn idempotency_key(headers: &Headers) -> Option<Bytes> {
 }
 
 /// A key, bound to the caller and to what was asked.
-pub(super) fn idempotency(
-    key: &[u8],
-    owner: &str,
-    resource: &str,
-    ttl_us: u64,
-    data: Option<&Data>,
-) -> Result<Idempotency, Response> {
+pub(super) fn idempotency(key: &[u8], owner: &str, asked: &ClaimBody) -> Result<Idempotency, Response> {
     if key.is_empty() || key.len() > KEY_LEN_MAX {
         return Err(bad("Idempotency-Key", &format!("must have 1 to {KEY_LEN_MAX} characters")));
     }
-    let hash = |parts: &[&[u8]]| -> [u8; 32] {
-        let mut hasher = Sha256::new();
-        for part in parts {
-            hasher.update((part.len() as u64).to_le_bytes());
-            hasher.update(part);
+    let ClaimBody { resource, ttl_us, data, set } = asked;
+    let mut request = Parts::default();
+    request.add(resource.as_bytes());
+    request.add(&ttl_us.to_le_bytes());
+    request.add(data.as_ref().map_or(&b""[..], |data| &data.bytes));
+    if let Some(set) = set {
+        request.add(&[u8::from(set.lapses), u8::from(set.session.is_some())]);
+        request.add(set.session.as_deref().unwrap_or_default().as_bytes());
+        for item in &set.items {
+            request.add(item.resource.as_bytes());
+            request.add(item.mode.to_string().as_bytes());
         }
-        hasher.finalize().into()
-    };
-    let data = data.map_or(&b""[..], |data| &data.bytes);
-    let request = hash(&[resource.as_bytes(), &ttl_us.to_le_bytes(), data]);
-    let key = hash(&[owner.as_bytes(), key]);
-    let first = |bytes: [u8; 32]| u128::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-    Ok(Idempotency { key: first(key), fingerprint: first(request) as u64 })
+    }
+    let mut bound = Parts::default();
+    bound.add(owner.as_bytes());
+    bound.add(key);
+    Ok(Idempotency { key: bound.hash(), fingerprint: request.hash() as u64 })
+}
+
+/// A hash of parts of which each says how long it is: no two lists of parts give the same bytes.
+#[derive(Default)]
+struct Parts(Sha256);
+
+impl Parts {
+    fn add(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    fn hash(self) -> u128 {
+        let hash: [u8; 32] = self.0.finalize().into();
+        u128::from_le_bytes(std::array::from_fn(|i| hash[i]))
+    }
 }
 
 /// The members of a JSON object, and which of them are given twice.
-fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
+pub(super) fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
     if body.is_empty() {
         return Err(bad("body", "is empty; a JSON object is expected"));
     }
@@ -341,7 +399,7 @@ fn members(body: &[u8]) -> Result<(MemberList<'_>, Mistakes), Response> {
 }
 
 /// Names and values, in their order.
-type MemberList<'a> = Vec<(String, &'a RawValue)>;
+pub(super) type MemberList<'a> = Vec<(String, &'a RawValue)>;
 
 /// Every member of a JSON object, the doubled ones too.
 struct Members<'a>(MemberList<'a>);
@@ -379,16 +437,6 @@ fn explained(mut mistakes: Mistakes) -> Response {
         mistakes.insert("body".into(), "can't be read".into());
     }
     mistaken(&mistakes)
-}
-
-fn resource_mistake(resource: &str) -> Option<String> {
-    match resource.len() {
-        0 => Some("must not be empty".into()),
-        len if len > limits::RESOURCE_LEN_MAX => {
-            Some(format!("must be at most {} bytes long, and is {len}", limits::RESOURCE_LEN_MAX))
-        }
-        _ => None,
-    }
 }
 
 fn ttl_mistake(ttl: &RawValue) -> Option<String> {

@@ -8,10 +8,15 @@ use std::ops::Range;
 
 use hyper::StatusCode;
 use leasehold_core::table::Fate;
-use leasehold_core::{Claim, ClaimId, Format, Outcome, Rejection, Status, View};
+use leasehold_core::{Claim, ClaimId, Format, Mode, Outcome, Rejection, SetView, Status, View};
 use serde_json::json;
 
+use super::in_the_way::InTheWay;
 use super::parse::Patch;
+use crate::access::Caller;
+use crate::api::refused::told_of;
+use crate::api::session_name;
+use crate::api::shown::shown_data;
 use crate::message::time::write_rfc3339;
 use crate::message::{Response, digits, json};
 use leasehold_engine::clock::wall_us;
@@ -50,7 +55,7 @@ pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) -> Range<us
     seconds(out, "waiting_duration", Some(claim.waited_us(view.now_us)));
     raw(out, ", \"user_data\": ");
     user_data(out, claim);
-    number(out, "token", Some(claim.token).filter(|token| *token > 0));
+    number(out, "token", view.token());
     raw(out, ", \"owner\": ");
     text(out, &claim.owner);
     number(out, "position", view.position);
@@ -65,8 +70,38 @@ pub(super) fn detail(out: &mut Vec<u8>, view: &View, base_url: &str) -> Range<us
     }
     number(out, "waiters", Some(view.waiters).filter(|_| active));
     revocation(out, claim.is_revoking(), claim.reason().map(|reason| &**reason));
+    if let Some(set) = &view.set {
+        set_members(out, set);
+    }
     raw(out, "}");
     url
+}
+
+/// What a claim has that came with a mode, several resources or a session. Others don't: their bodies are as they always were.
+fn set_members(out: &mut Vec<u8>, set: &SetView) {
+    raw(out, ", \"session\": ");
+    match &set.session {
+        Some(session) => text(out, session_name::shown(session)),
+        None => raw(out, "null"),
+    }
+    raw(out, ", \"items\": [");
+    for (i, item) in set.items.iter().enumerate() {
+        raw(out, if i == 0 { "{\"resource\": " } else { ", {\"resource\": " });
+        text(out, &item.resource);
+        put!(out, ", \"mode\": \"{}\"", item.mode.as_str());
+        let slots = if let Mode::Slots { take, of } = item.mode { Some((take, of)) } else { None };
+        number(out, "take", slots.map(|(take, _)| take.into()));
+        number(out, "of", slots.map(|(_, of)| of.into()));
+        raw(out, ", \"slots\": ");
+        match item.slots.is_empty() {
+            true => raw(out, "null"),
+            false => serde_json::to_writer(&mut *out, &item.slots).expect("a vector takes every write"),
+        }
+        number(out, "token", Some(item.token).filter(|token| *token > 0));
+        number(out, "position", item.position);
+        raw(out, "}");
+    }
+    raw(out, "]");
 }
 
 /// Whether a holder is to let go, and why it is or why the claim ended.
@@ -104,7 +139,7 @@ fn history(out: &mut Vec<u8>, claim: &Claim) -> Range<usize> {
 
 /// As it was sent, if it was JSON; what came as bytes through another dialect is shown as text.
 fn user_data(out: &mut Vec<u8>, claim: &Claim) {
-    match claim.data.as_deref() {
+    match shown_data(claim).as_deref() {
         None => raw(out, "null"),
         Some(data) if data.format == Format::Json => out.extend_from_slice(&data.bytes),
         Some(data) => text(out, &String::from_utf8_lossy(&data.bytes)),
@@ -149,14 +184,22 @@ fn number(out: &mut Vec<u8>, member: &str, number: Option<u64>) {
     }
 }
 
-/// A waiting claim that asked to be active, and who is before it.
-pub(super) fn conflict(view: &View, holder: Option<&View>, base_url: &str) -> Vec<u8> {
+/// A waiting claim that asked to be active, and what it waits for, as far as the caller may see it. Where all is plain, the
+/// holder says it all, as it always did.
+pub(super) fn conflict(view: &View, found: &[InTheWay], caller: &Caller, base_url: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     detail(&mut out, view, base_url);
     out.pop();
+    let visible = |found: &&InTheWay| caller.may_see_view(&found.by);
+    if view.set.is_some() || found.iter().any(|found| found.by.set.is_some()) {
+        let blocked = found.iter().map(|found| {
+            json!({ "resource": &*found.resource, "by": Some(found).filter(visible).map(|found| told_of(&found.by)) })
+        });
+        put!(out, ", \"blocked\": {}", blocked.collect::<serde_json::Value>());
+    }
     put!(out, ", \"holder\": ");
-    match holder {
-        Some(holder) => drop(detail(&mut out, holder, base_url)),
+    match found.first().filter(visible) {
+        Some(found) => drop(detail(&mut out, &found.by, base_url)),
         None => raw(&mut out, "null"),
     }
     out.extend_from_slice(b"}\n");
@@ -226,7 +269,7 @@ pub(super) fn renewals(ids: &[Result<ClaimId, String>], outcomes: Vec<Outcome>) 
             None => raw(&mut out, "null"),
         }
         let claim = view.as_ref().map(|view| &view.claim);
-        number(&mut out, "token", claim.map(|claim| claim.token).filter(|token| *token > 0));
+        number(&mut out, "token", view.as_ref().and_then(|view| view.token()));
         let waiters = view.as_ref().filter(|view| view.claim.status == Status::Active);
         number(&mut out, "waiters", waiters.map(|view| view.waiters));
         let reason = claim.and_then(|claim| claim.reason()).map(|reason| &**reason);

@@ -7,32 +7,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClaimId, Command, NewClaim, Outcome, Rejection, Status, View};
+use leasehold_core::{ClaimId, Command, Outcome, Rejection, Status, View};
 
 use super::parse::Patch;
-use super::{command, told};
+use super::{NewRequest, command, told};
 use crate::access::Caller;
 use crate::app::App;
+use crate::app::unheard::UnheardClaim;
+use leasehold_engine::EngineError;
 use leasehold_engine::machine;
 use leasehold_engine::publish::Waiter;
-use leasehold_engine::{Engine, EngineError};
 
 /// Claims, and waits for the claim's turn.
 pub(super) async fn claim(
     app: &Arc<App>,
-    new: NewClaim,
+    new: NewRequest,
     wait: Duration,
     caller: &Caller,
 ) -> Result<Outcome, EngineError> {
-    let (id, keyed) = (new.id, new.idempotency.is_some());
+    let NewRequest { command, id, keyed } = new;
     let waiter = app.engine.publisher().wait_for(id);
-    let mut unheard = Unheard { engine: app.engine.clone(), claim: (!keyed).then_some(id) };
-    let made = app.engine.submit(Command::Claim(new)).await.inspect_err(|error| {
-        // Nothing was made that could be taken back.
-        if error.is_certain() {
-            unheard.claim = None;
-        }
-    });
+    let mut unheard = UnheardClaim::new(&app.engine, (!keyed).then_some(id));
+    let made = unheard.watch(app.engine.submit(command).await);
     // The claim exists: what is not known from here on is unknown, and never "nothing happened".
     let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
@@ -57,7 +53,7 @@ pub(super) async fn claim(
         }
         outcome => outcome,
     };
-    unheard.claim = None;
+    unheard.defuse();
     Ok(outcome)
 }
 
@@ -133,18 +129,4 @@ async fn turn(
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
     Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view))
-}
-
-/// Takes a claim back whose response can't reach anyone: a request is dropped when its connection is gone.
-struct Unheard {
-    engine: Arc<Engine>,
-    claim: Option<ClaimId>,
-}
-
-impl Drop for Unheard {
-    fn drop(&mut self) {
-        if let Some(id) = self.claim {
-            self.engine.withdraw(id, "its client went away while it waited");
-        }
-    }
 }

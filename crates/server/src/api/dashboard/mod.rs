@@ -1,10 +1,14 @@
 //! The dashboard: a page of the binary's own, and the few calls that only it needs.
 //!
-//! In:    GETs of `/`, its files, `/v1/overview` and `/v1/resources`. Out: files that are part of the binary; JSON.
+//! In:    GETs of `/`, its files, `/v1/overview`, `/v1/contention` and `/v1/resources`. Out: files that are part of the
+//!        binary; JSON.
 //! Never: asks anything of another host, and allows no page to: the content security policy says so.
 
 mod api;
+mod contention;
+mod query;
 mod rows;
+mod who;
 
 use hyper::StatusCode;
 use hyper::header::{
@@ -13,6 +17,8 @@ use hyper::header::{
 };
 
 pub use self::api::{overview, percent_decoded, resource, resources};
+pub use self::contention::contention;
+pub use self::who::Who;
 use crate::api::openapi;
 use crate::message::request::Request;
 use crate::message::{Response, empty, json, typed};
@@ -29,21 +35,52 @@ pub struct File {
     content: &'static str,
 }
 
-const fn file(path: &'static str, content_type: &'static str, content: &'static str) -> File {
-    File { path, content_type, content }
-}
-
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 
-static FILES: [File; 7] = [
-    file("/", HTML, include_str!("files/index.html")),
-    file("/assets/app.js", SCRIPT, include_str!("files/app.js")),
-    file("/assets/draw.js", SCRIPT, include_str!("files/draw.js")),
-    file("/assets/style.css", "text/css; charset=utf-8", include_str!("files/style.css")),
-    file("/assets/icon.svg", "image/svg+xml", include_str!("files/icon.svg")),
-    file("/docs", HTML, include_str!("files/docs.html")),
-    file("/assets/docs.js", SCRIPT, include_str!("files/docs.js")),
+macro_rules! page {
+    ($path:literal, $name:literal) => {
+        File { path: $path, content_type: HTML, content: include_str!(concat!("files/", $name)) }
+    };
+}
+
+macro_rules! asset {
+    ($content_type:expr, $name:literal) => {
+        File {
+            path: concat!("/assets/", $name),
+            content_type: $content_type,
+            content: include_str!(concat!("files/", $name)),
+        }
+    };
+}
+
+static FILES: &[File] = &[
+    page!("/", "index.html"),
+    page!("/docs", "docs.html"),
+    asset!("image/svg+xml", "icon.svg"),
+    asset!(STYLE, "style.css"),
+    asset!(SCRIPT, "app.js"),
+    asset!(SCRIPT, "api.js"),
+    asset!(SCRIPT, "board.js"),
+    asset!(SCRIPT, "chart.js"),
+    asset!(SCRIPT, "cluster.js"),
+    asset!(SCRIPT, "detail.js"),
+    asset!(SCRIPT, "slots.js"),
+    asset!(SCRIPT, "docs.js"),
+    asset!(SCRIPT, "dom.js"),
+    asset!(SCRIPT, "feed.js"),
+    asset!(SCRIPT, "format.js"),
+    asset!(SCRIPT, "health.js"),
+    asset!(SCRIPT, "holder.js"),
+    asset!(SCRIPT, "list.js"),
+    asset!(SCRIPT, "overview.js"),
+    asset!(SCRIPT, "person.js"),
+    asset!(SCRIPT, "place.js"),
+    asset!(SCRIPT, "revoke.js"),
+    asset!(SCRIPT, "session.js"),
+    asset!(SCRIPT, "timeline.js"),
+    asset!(SCRIPT, "tree.js"),
 ];
 
 /// The file at this path, the same whatever the table holds.

@@ -22,6 +22,7 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::api::on_resource::{boxed_on_resource, on_resource};
 use crate::api::refused::{limited, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;
@@ -175,8 +176,12 @@ pub async fn list(app: &App, request: Request, kind: &str, who: &Access) -> Resu
 /// What became of each id, and of other holders what the caller may see.
 fn answer(kind: &str, ask: &Ask, fates: Vec<Fate>, message: Option<&str>, who: &Access) -> Response {
     let visible = |view: &View| who.may_see(&view.claim.resource, &view.claim.owner);
-    let fates: Vec<Fate> =
-        fates.into_iter().map(|fate| Fate { view: fate.view.filter(|view| visible(view)), ..fate }).collect();
+    let shown = |(fate, resource): (Fate, &Option<Arc<str>>)| {
+        let view = fate.view.zip(resource.as_ref());
+        let view = view.map(|(view, resource)| boxed_on_resource(view, resource, who));
+        Fate { view: view.filter(|view| visible(view)), ..fate }
+    };
+    let fates: Vec<Fate> = fates.into_iter().zip(&ask.resources).map(shown).collect();
     let response = render::answer(&ask.ids, &fates, message);
     // The table's own word for what is somebody else's.
     if response.status() == StatusCode::FORBIDDEN {
@@ -207,9 +212,12 @@ async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Access) -> Result<Resp
         Outcome::LockedNone { index, rejection } => {
             let mut fates = vec![Fate::default(); ask.ids.len()];
             let why = match &rejection {
-                Rejection::Busy(view) if !who.may_see(&view.claim.resource, &view.claim.owner) => {
-                    "held by another".into()
-                }
+                Rejection::Busy(view) if view.claim.status == Status::Waiting => match who.may_see_view(view)
+                {
+                    true => format!("reserved by {}, who came first", view.claim.owner),
+                    false => "reserved by another, who came first".into(),
+                },
+                Rejection::Busy(view) if !who.may_see_view(view) => "held by another".into(),
                 rejection => rejection.to_string(),
             };
             let message = format!("nothing was locked: {:?}: {why}", ask.ids[index]);
@@ -300,7 +308,8 @@ async fn list_page(app: &App, kind: &str, ask: &ListAsk, who: &Access) -> Result
             for (name, _) in table.resources_after(&prefix, after.as_deref()).take(RESOURCES_PER_LOOK) {
                 looked += 1;
                 last = Some(name.to_string());
-                if let Some(view) = table.holder_view(name, now_us).filter(wanted) {
+                let holder = table.holder_view(name, now_us).map(|view| on_resource(view, name, who));
+                if let Some(view) = holder.filter(wanted) {
                     ids.push(name[prefix.len()..].to_string());
                     fates.push(Fate::ok(Box::new(view)));
                 }
@@ -329,9 +338,10 @@ fn renewed(outcome: Option<Outcome>) -> Result<Fate, Response> {
     match outcome {
         Some(Outcome::Renewed(view)) => Ok(Fate::ok(view)),
         Some(Outcome::Rejected(Rejection::NotHeld(..))) => Ok(Fate::failed(Errno::Enolck, None)),
-        Some(Outcome::Rejected(Rejection::NotOwner(view) | Rejection::Revoking(view))) => {
-            Ok(Fate::failed(Errno::Eacces, Some(view)))
-        }
+        Some(Outcome::Rejected(
+            Rejection::NotOwner(view) | Rejection::Revoking(view) | Rejection::NotAlone(view),
+        )) => Ok(Fate::failed(Errno::Eacces, Some(view))),
+        Some(Outcome::Rejected(rejection)) => Err(limited(&rejection, "dss")),
         Some(other) => Err(unexpected(&other, "dss")),
         None => Err(engine_problem(&EngineError::Unknown)),
     }

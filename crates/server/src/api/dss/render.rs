@@ -53,7 +53,7 @@ impl Fate {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct AnswerBody<'a> {
     errno: Option<Errno>,
     locks: Vec<Lock<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,8 +80,9 @@ fn lock<'a>(id: &'a str, fate: &'a Fate) -> Lock<'a> {
         errno: fate.errno,
         hostname: owner.map(|(hostname, _)| hostname),
         owner: owner.and_then(|(_, pid)| pid),
-        timestamp: claim.map(|claim| rfc3339(claim.renewed_wall_us)),
-        token: claim.map(|claim| claim.token),
+        // A claim that only reserves the lock has never held it.
+        timestamp: claim.filter(|claim| claim.token > 0).map(|claim| rfc3339(claim.renewed_wall_us)),
+        token: claim.map(|claim| claim.token).filter(|token| *token > 0),
     }
 }
 
@@ -89,22 +90,22 @@ fn lock<'a>(id: &'a str, fate: &'a Fate) -> Lock<'a> {
 pub(super) fn answer(ids: &[String], fates: &[Fate], message: Option<&str>) -> Response {
     let errno = fates.iter().find_map(|fate| fate.errno);
     let locks = ids.iter().zip(fates).map(|(id, fate)| lock(id, fate)).collect();
-    write(errno, &Answer { errno, locks, message, next: None })
+    write(errno, &AnswerBody { errno, locks, message, next: None })
 }
 
 /// A page of a list, and behind which id the next one starts.
 pub(super) fn list(ids: &[String], fates: &[Fate], next: Option<&str>) -> Response {
     let locks = ids.iter().zip(fates).map(|(id, fate)| lock(id, fate)).collect();
-    write(None, &Answer { errno: None, locks, message: None, next: Some(next) })
+    write(None, &AnswerBody { errno: None, locks, message: None, next: Some(next) })
 }
 
 /// The call makes no sense as a whole.
 pub(super) fn invalid(message: &str) -> Response {
     let errno = Some(Errno::Einval);
-    write(errno, &Answer { errno, locks: Vec::new(), message: Some(message), next: None })
+    write(errno, &AnswerBody { errno, locks: Vec::new(), message: Some(message), next: None })
 }
 
-fn write(errno: Option<Errno>, answer: &Answer<'_>) -> Response {
+fn write(errno: Option<Errno>, answer: &AnswerBody<'_>) -> Response {
     let mut body = serde_json::to_vec(answer).unwrap_or_default();
     body.push(b'\n');
     json(errno.map_or(StatusCode::OK, Errno::status), body)

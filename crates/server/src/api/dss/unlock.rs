@@ -14,6 +14,7 @@ use super::render::{Errno, Fate};
 use super::{settled, too_long};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
+use crate::api::on_resource::is_alone;
 use crate::app::App;
 use crate::audit::Noted;
 use crate::message::Response;
@@ -72,8 +73,10 @@ pub(super) async fn unlock(
                 },
             }
         }
-        // Whose a claim is never changes: this can be told without the table.
-        let is_others = |view: &View| !ask.force && Some(&view.claim.owner) != ask.owner.as_ref();
+        // Whose a claim is and what it holds never changes: this can be told without the table. What is shared or part of a set is
+        // not ended by the name of one lock.
+        let is_others =
+            |view: &View| !is_alone(view) || !ask.force && Some(&view.claim.owner) != ask.owner.as_ref();
         let (others, to_end): (Vec<_>, Vec<_>) = to_end.into_iter().partition(|(_, view)| is_others(view));
         for (place, view) in others {
             fates[place] = Some(Fate::failed(Errno::Eacces, Some(view)));

@@ -12,6 +12,8 @@ use leasehold_engine::{Engine, EngineError, Settled};
 
 /// Former holders that are shown.
 pub(super) const HISTORY_LEN_MAX: usize = 10;
+/// Holders of a shared lease that are shown beside the first.
+const OTHERS_LEN_MAX: usize = 100;
 /// Finished claims looked at to find them: claims that gave up in the queue lie in between.
 const LOOK_LEN_MAX: usize = 1_000;
 
@@ -26,6 +28,8 @@ pub(super) struct Lease {
     pub(super) history: Vec<View>,
     /// Claims of other dialects that wait for it.
     pub(super) waiting: usize,
+    /// Others who hold it together with the holder: through other dialects it can be shared.
+    pub(super) others: Vec<View>,
 }
 
 /// When things happened to a holder, by the wall clock.
@@ -55,8 +59,10 @@ pub(super) async fn look(engine: &Engine, resource: &Arc<str>, history: bool) ->
                     let mut history = past(table, entry, now_us, history_len.max(1));
                     let latest = view.or_else(|| history.first().cloned());
                     history.truncate(history_len);
-                    let waiting = entry.queue().len();
-                    Settled::Yes(Lease { resource: resource.clone(), latest, history, waiting })
+                    let waiting = entry.queue_len() as usize;
+                    let others = entry.holders().skip(1).take(OTHERS_LEN_MAX);
+                    let others = others.map(|seq| table.view_at(seq, now_us)).collect();
+                    Settled::Yes(Lease { resource: resource.clone(), latest, history, waiting, others })
                 }
             },
         })
@@ -87,8 +93,10 @@ pub(super) fn past(table: &Table, entry: &Resource, now_us: u64, max: usize) -> 
 }
 
 impl Lease {
-    fn never_held(resource: &Arc<str>) -> Self {
-        Self { resource: resource.clone(), latest: None, history: Vec::new(), waiting: 0 }
+    /// A lease that nobody is known to have held.
+    pub(super) fn never_held(resource: &Arc<str>) -> Self {
+        let (history, others) = (Vec::new(), Vec::new());
+        Self { resource: resource.clone(), latest: None, history, waiting: 0, others }
     }
 
     /// Whether somebody holds it.

@@ -14,12 +14,13 @@ use serde::Serialize;
 use super::client::names;
 use super::lease::{Holder, holder, is_held, past, times};
 use super::parse::Format;
-use super::path::{self, Place, href, namespace_and_name};
+use super::path::{self, LeasePath, href, namespace_and_name};
 use super::render::{self, Summary};
 use super::report::{self, Row};
 use super::when::{distance, span, utc_cell};
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::api::on_resource::on_resource;
 use crate::message::{Response, typed};
 use leasehold_engine::clock::wall_us;
 use leasehold_engine::{Engine, EngineError};
@@ -111,7 +112,8 @@ fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>, who: &Cal
             match holder(table, entry, now_us) {
                 Holder::Due => look.unsettled.push(resource.into()),
                 Holder::Is(view) => {
-                    look.leases.extend(view.or_else(|| past(table, entry, now_us, 1).pop()));
+                    let latest = view.or_else(|| past(table, entry, now_us, 1).pop());
+                    look.leases.extend(latest.map(|view| on_resource(view, resource, who)));
                 }
             }
         }
@@ -125,7 +127,7 @@ fn look(table: &Table, now_us: u64, prefix: &str, after: Option<&str>, who: &Cal
 
 /// Whether a path of this dialect leads to a resource: other dialects make names that none does.
 fn is_lease(resource: &str) -> bool {
-    matches!(path::parse(&href(resource)), Ok(Place::Lease(found)) if *found == *resource)
+    matches!(path::parse(&href(resource)), Ok(LeasePath::Lease(found)) if *found == *resource)
 }
 
 fn json(namespace: &str, listing: &Listing, who: &Caller) -> Vec<u8> {

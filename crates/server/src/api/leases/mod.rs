@@ -22,7 +22,7 @@ use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
 use leasehold_core::{
     ClaimId, Command, Data, Ending, Format as DataFormat, Guard, NewClaim, OnBusy, Outcome, Rejection,
-    Target, View,
+    Status, Target, View,
 };
 
 use self::client::Client;
@@ -31,6 +31,7 @@ use self::parse::{Format, bad};
 use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
+use crate::api::on_resource::{is_alone, on_resource};
 use crate::api::refused::unexpected;
 use crate::app::App;
 use crate::app::receive::read_body;
@@ -195,12 +196,20 @@ impl<'a> Asked<'a> {
 
     /// What of a lease the caller may see: all of it with the right to read, else its own claims.
     fn visible(&self, lease: Lease) -> Lease {
+        let on_lease = |view: View| on_resource(view, &self.resource, self.who);
+        let lease = Lease {
+            latest: lease.latest.map(on_lease),
+            history: lease.history.into_iter().map(on_lease).collect(),
+            others: lease.others.into_iter().map(on_lease).collect(),
+            ..lease
+        };
         if self.who.may(Verb::Read, &self.resource) {
             return lease;
         }
+        let own = |views: Vec<View>| views.into_iter().filter(|view| self.sees(view)).collect();
         let latest = lease.latest.filter(|view| self.sees(view));
-        let history = lease.history.into_iter().filter(|view| self.sees(view)).collect();
-        Lease { resource: lease.resource, latest, history, waiting: 0 }
+        let (history, others) = (own(lease.history), own(lease.others));
+        Lease { resource: lease.resource, latest, history, waiting: 0, others }
     }
 }
 
@@ -232,7 +241,7 @@ impl Asked<'_> {
         no_query(&request)?;
         let (head, body) = request.into_parts();
         if head.method == Method::POST && path::differs_in_first_release(head.uri.path()) {
-            let upgraded = self.app.engine.require_table_version(WHOLE_NAMES_SINCE_VERSION).await;
+            let upgraded = self.app.engine.reach_table_version(WHOLE_NAMES_SINCE_VERSION).await;
             upgraded.map_err(|error| render::unanswered(&error))?;
         }
         let draft = self.command(&head.method, &head.headers).await?;
@@ -310,9 +319,11 @@ impl Asked<'_> {
             return Ok(Command::Renew { target, guard, ttl_us: parse::new_length_us(headers)?, data: None });
         }
         let reason = reason(headers);
+        // What is shared or part of a set is left to the table, which refuses to end it by the name of a resource.
         if revokes(headers, &self.resource, self.who)
             && let Some(holder) = self.holder().await?
             && !self.client.is_owner(&holder.claim.owner)
+            && is_alone(&holder)
         {
             let (target, guard) = (Target::Claim(holder.claim.id), Guard { owner: None, ..guard });
             return Ok(Command::Finish { target, guard, ending: Ending::Revoked, reason, purge_data: true });
@@ -328,13 +339,24 @@ impl Asked<'_> {
 
     async fn rejected(&self, rejection: Rejection) -> Result<Response, Response> {
         let (status, view, line) = match rejection {
-            Rejection::Busy(view) if self.client.is_owner_now(&view.claim.owner) => (
+            Rejection::Busy(view) if view.claim.status == Status::Waiting => {
+                let line = format!("not acquired: {} came first, and reserves it", self.name_of(&view));
+                (StatusCode::CONFLICT, None, line)
+            }
+            Rejection::Busy(view) if self.client.is_owner_now(&view.claim.owner) && is_alone(&view) => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 Some(*view),
                 "you hold this lease already: renew it with PUT".into(),
             ),
             Rejection::Busy(view) => {
                 let line = format!("not acquired: {} holds this lease", self.name_of(&view));
+                (StatusCode::CONFLICT, Some(*view), line)
+            }
+            Rejection::NotAlone(view) => {
+                let line = format!(
+                    "{} holds this lease shared, in slots or as part of a set: only the claim's own URL can change that",
+                    self.name_of(&view)
+                );
                 (StatusCode::CONFLICT, Some(*view), line)
             }
             Rejection::NotOwner(view) => {
@@ -357,7 +379,8 @@ impl Asked<'_> {
             Rejection::NotHeld(_, view) => (StatusCode::NOT_FOUND, view.map(|view| *view), String::new()),
             limit => return Err(render::refused(&limit)),
         };
-        let view = view.filter(|view| self.sees(view));
+        let view =
+            view.map(|view| on_resource(view, &self.resource, self.who)).filter(|view| self.sees(view));
         let line = if line.is_empty() { not_held(view.as_ref(), &self.client) } else { line };
         let mut response = self.answer(status, view, &line).await;
         if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -372,11 +395,11 @@ impl Asked<'_> {
             Format::Raw => None,
             _ => self.look().await.ok(),
         };
-        let (history, waiting) = around.map_or((Vec::new(), 0), |lease| (lease.history, lease.waiting));
+        let around = around.unwrap_or(Lease::never_held(&self.resource));
         // The table answered as of the entry's stamp; since then the entry was written and synced.
         let now_us = self.app.engine.read(|_, now_us| now_us);
         let latest = view.map(|view| View { now_us: now_us.max(view.now_us), ..view });
-        let lease = Lease { resource: self.resource.clone(), latest, history, waiting };
+        let lease = Lease { latest, ..around };
         let mut response = render::answer(status, self.format, &lease, &self.client, line);
         render::metadata(response.headers_mut(), lease.latest.as_ref(), &self.client);
         response
@@ -391,7 +414,11 @@ impl Asked<'_> {
 
     /// The holder's name, for callers who may know it.
     fn name_of(&self, view: &View) -> String {
-        if self.sees(view) { self.client.name_of(&view.claim.owner) } else { "another client".into() }
+        if self.sees(view) && self.who.may_see_view(view) {
+            self.client.name_of(&view.claim.owner)
+        } else {
+            "another client".into()
+        }
     }
 
     /// Without a quorum, or after a bug, nothing is known of the lease.
@@ -431,7 +458,9 @@ fn guarded_by(command: Command, owner: Arc<str>) -> Command {
 
 fn not_held(last: Option<&View>, client: &Client<'_>) -> String {
     match last {
-        Some(view) => format!("nobody holds this lease; {} did last", client.name_of(&view.claim.owner)),
+        Some(view) => {
+            format!("nobody holds this lease; the last holder was {}", client.name_of(&view.claim.owner))
+        }
         None => "nobody holds this lease".into(),
     }
 }

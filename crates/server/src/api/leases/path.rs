@@ -15,7 +15,7 @@ use leasehold_core::limits::RESOURCE_LEN_MAX;
 
 /// What a path of this dialect stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum LeasePath {
     /// One lease, by its name in the table.
     Lease(Arc<str>),
     /// The list of a namespace, which is given in canonical form.
@@ -34,7 +34,7 @@ pub enum PathMistake {
 }
 
 /// Reads a path that starts with `/v1/`.
-pub fn parse(path: &str) -> Result<Place, PathMistake> {
+pub fn parse(path: &str) -> Result<LeasePath, PathMistake> {
     let segments = decoded_segments(path).ok_or(PathMistake::NotALease)?;
     if !segments.iter().any(|segment| segment.as_deref().is_ok_and(is_word)) {
         return Err(PathMistake::NotALease);
@@ -44,13 +44,13 @@ pub fn parse(path: &str) -> Result<Place, PathMistake> {
     if let [only] = name
         && only == b"list"
     {
-        return Ok(Place::List(canonical_path(namespace)));
+        return Ok(LeasePath::List(canonical_path(namespace)));
     }
     let resource = format!("{}/leases/{}", canonical_path(namespace), canonical_path(name));
     if resource.len() > RESOURCE_LEN_MAX {
         return Err(PathMistake::TooLong);
     }
-    Ok(Place::Lease(resource.into()))
+    Ok(LeasePath::Lease(resource.into()))
 }
 
 /// Whether a path has a lease's word behind a namespace, and something behind the word. Such a path is a lease or a
@@ -71,7 +71,7 @@ pub(super) fn differs_in_first_release(path: &str) -> bool {
     let Ok(segments) = segments.into_iter().collect::<Result<Vec<_>, _>>() else { return false };
     let [before @ .., word, name] = &segments[..] else { return false };
     let first_release = format!("{}/leases/{}", canonical_path(before), canonical(name));
-    is_word(word) && matches!(parse(path), Ok(Place::Lease(resource)) if *resource != *first_release)
+    is_word(word) && matches!(parse(path), Ok(LeasePath::Lease(resource)) if *resource != *first_release)
 }
 
 fn is_word(segment: &[u8]) -> bool {
@@ -180,7 +180,7 @@ mod tests {
 
     fn resource(path: &str) -> String {
         match parse(path) {
-            Ok(Place::Lease(resource)) => resource.to_string(),
+            Ok(LeasePath::Lease(resource)) => resource.to_string(),
             other => panic!("{path}: {other:?}"),
         }
     }
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn the_word_list_alone_is_the_list() {
-        assert_eq!(parse("/v1/ops/lease/list"), Ok(Place::List("ops".into())));
-        assert_eq!(parse("/v1/ops/leases/l%69st"), Ok(Place::List("ops".into())));
-        assert_eq!(parse("/v1/leases/leases/list"), Ok(Place::List("leases".into())));
+        assert_eq!(parse("/v1/ops/lease/list"), Ok(LeasePath::List("ops".into())));
+        assert_eq!(parse("/v1/ops/leases/l%69st"), Ok(LeasePath::List("ops".into())));
+        assert_eq!(parse("/v1/leases/leases/list"), Ok(LeasePath::List("leases".into())));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::parse::Format;
 use super::report;
 use crate::access::Caller;
 use crate::api::refused::{limit, unexpected};
+use crate::api::shown::shown_data;
 use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::{Response, typed};
 use leasehold_engine::EngineError;
@@ -112,7 +113,7 @@ pub(super) fn html(status: StatusCode, page: String) -> Response {
 
 /// The client data as it was sent.
 pub(super) fn client_data(view: &View) -> Response {
-    match view.claim.data.as_deref() {
+    match shown_data(&view.claim).as_deref() {
         Some(Data { format: DataFormat::Json, bytes }) => {
             typed(StatusCode::OK, "application/json", bytes.to_vec())
         }
@@ -173,13 +174,18 @@ fn lease_json(lease: &Lease, who: &Caller) -> Vec<u8> {
         summary: Summary<'a>,
         client_object: Value,
         history: Vec<Value>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        other_holders: Vec<Summary<'a>>,
     }
     let now_wall_us = wall_us();
     let object = Object {
         key: &lease.resource,
         summary: Summary::new(lease.latest.as_ref(), who, now_wall_us),
-        client_object: client_object(lease.latest.as_ref().and_then(|view| view.claim.data.as_deref())),
+        client_object: client_object(
+            lease.latest.as_ref().and_then(|view| shown_data(&view.claim)).as_deref(),
+        ),
         history: lease.history.iter().map(|view| past_json(view, who, now_wall_us)).collect(),
+        other_holders: lease.others.iter().map(|view| Summary::new(Some(view), who, now_wall_us)).collect(),
     };
     let mut body = serde_json::to_vec(&object).expect("an object with text keys has a JSON form");
     body.push(b'\n');

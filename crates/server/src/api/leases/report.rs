@@ -11,6 +11,7 @@ use super::lease::{Lease, is_held, times};
 use super::path::{href, namespace_and_name};
 use super::when::{ago, distance, span, utc, utc_cell};
 use crate::access::Caller;
+use crate::api::shown::shown_data;
 
 /// Client data beyond this is cut in reports.
 const DATA_SHOWN_MAX: usize = 4096;
@@ -30,7 +31,7 @@ pub(super) fn text(lease: &Lease, client: &Client<'_>, line: &str) -> String {
     for (label, value) in facts(lease, client) {
         out += &format!("  {label:<11} {value}\n");
     }
-    if let Some(data) = shown_data(lease) {
+    if let Some(data) = shown_text(lease) {
         out += "\nClient data\n\n";
         data.lines().for_each(|line| out += &format!("  {line}\n"));
     }
@@ -67,7 +68,7 @@ pub(super) fn html(lease: &Lease, client: &Client<'_>, line: &str) -> String {
         body += &format!("<dt>{label}</dt><dd>{}</dd>\n", escape(&value));
     }
     body += "</dl>\n";
-    if let Some(data) = shown_data(lease) {
+    if let Some(data) = shown_text(lease) {
         body += &format!("<h2>Client data</h2>\n<pre>{}</pre>\n", escape(&data));
     }
     body += "<h2>Who held it before</h2>\n";
@@ -133,11 +134,15 @@ fn facts(lease: &Lease, client: &Client<'_>) -> Vec<Fact> {
     if let Some(reason) = claim.end.as_ref().and_then(|end| end.reason.as_deref()) {
         facts.push(("because", reason.into()));
     }
+    if !lease.others.is_empty() {
+        let others = lease.others.iter().map(|view| names(&view.claim.owner, client.who).client);
+        facts.push(("also held by", others.collect::<Vec<_>>().join(", ")));
+    }
     if lease.waiting > 0 {
         facts.push(("waiting", format!("{} in the queue", lease.waiting)));
     }
     facts.extend([("version", claim.version.to_string()), ("token", claim.token.to_string())]);
-    facts.extend(claim.data.as_deref().map(|data| ("data", data_size(data))));
+    facts.extend(shown_data(claim).map(|data| ("data", data_size(&data))));
     facts
 }
 
@@ -162,8 +167,9 @@ fn printable(data: &Data) -> Option<&str> {
     text.chars().all(|char| !char.is_control() || matches!(char, '\n' | '\r' | '\t')).then_some(text)
 }
 
-fn shown_data(lease: &Lease) -> Option<String> {
-    let text = printable(lease.latest.as_ref()?.claim.data.as_deref()?)?;
+fn shown_text(lease: &Lease) -> Option<String> {
+    let data = shown_data(&lease.latest.as_ref()?.claim)?;
+    let text = printable(&data)?;
     match text.char_indices().nth(DATA_SHOWN_MAX) {
         Some((end, _)) => Some(format!("{} ...", &text[..end])),
         None => Some(text.into()),

@@ -3,22 +3,25 @@
 //! In:    GET and DELETE of `/resources` and `/resources/{resource}`. Out: HAL bodies, revocations.
 //! Never: touches a resource that this dialect can't name: leases and typed locks have administrators of their own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use leasehold_core::table::Resource;
-use leasehold_core::{Command, Outcome, Table, View};
+use leasehold_core::{Command, Outcome, Rejection, Table, View};
+use serde_json::json;
 
 use super::parse::is_name;
 use super::{HAL, render};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::refused::unexpected;
+use crate::api::on_resource::on_resource;
+use crate::api::refused::{conflict, unexpected};
 use crate::app::App;
 use crate::app::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::config::AdminAccess;
 use crate::message::connection::Connection;
-use crate::message::problem::{engine_problem, not_found};
+use crate::message::problem::{engine_problem, not_found, problem_with};
 use crate::message::request::{Request, reason as given_reason};
 use crate::message::{Response, empty, typed};
 use leasehold_engine::{EngineError, Settled};
@@ -48,6 +51,7 @@ pub async fn unlock_all(
     caller: &Caller,
 ) -> Result<Response, Response> {
     let who = Who::enter(app, connection, request, caller, Verb::Revoke, None).await?;
+    let mut left = Vec::new();
     // What comes in from now on stays.
     let before = app.engine.read(|table, _| table.next_sequence());
     let reason = reason(connection, request);
@@ -55,9 +59,17 @@ pub async fn unlock_all(
     names.retain(|name| who.may(Verb::Revoke, name));
     let mut begun = false;
     for name in names {
-        revoke(app, name, before, &reason, &mut begun).await?;
+        if let Revoked::NotAlone(_) = revoke(app, name.clone(), before, &reason, &mut begun).await? {
+            left.push(name);
+        }
     }
-    Ok(empty(StatusCode::NO_CONTENT))
+    if left.is_empty() {
+        return Ok(empty(StatusCode::NO_CONTENT));
+    }
+    let detail = "all other locks were deleted; these resources are held shared, in slots or as part of a set, which only the \
+                  claims' own URLs can change";
+    let members = json!({ "resources": left.iter().map(|name| &**name).collect::<Vec<_>>() });
+    Err(problem_with(StatusCode::CONFLICT, "not-alone", detail, members))
 }
 
 /// `GET /resources/<resource>`
@@ -68,9 +80,9 @@ pub async fn locks_of(
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
+    let who = Who::enter(app, connection, request, caller, Verb::Read, Some(&name)).await?;
     let response = typed(StatusCode::OK, HAL, "");
-    long_answer(app, caller, response, |out| write_locks(out, app.clone(), name)).await
+    long_answer(app, caller, response, |out| write_locks(out, app.clone(), name, who)).await
 }
 
 /// `DELETE /resources/<resource>`
@@ -81,11 +93,15 @@ pub async fn unlock_resource(
     name: Arc<str>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
+    let who = Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
+    let none = || not_found("there are no locks on this resource");
     match revoke(app, name, before, &reason(connection, request), &mut false).await? {
-        0 => Err(not_found("there are no locks on this resource")),
-        _ => Ok(empty(StatusCode::NO_CONTENT)),
+        Revoked::Locks(0) => Err(none()),
+        Revoked::Locks(_) => Ok(empty(StatusCode::NO_CONTENT)),
+        Revoked::NotAlone(by) => {
+            Err(conflict(app, who.caller(), &Rejection::NotAlone(by)).unwrap_or_else(none))
+        }
     }
 }
 
@@ -126,6 +142,14 @@ impl Who {
         Ok(Self::Caller(caller.clone()))
     }
 
+    /// Whose rights decide what is shown.
+    fn caller(&self) -> &Caller {
+        match self {
+            Self::Administrator => &Caller::ANYONE,
+            Self::Caller(caller) => caller,
+        }
+    }
+
     fn may(&self, verb: Verb, resource: &str) -> bool {
         match self {
             Self::Administrator => true,
@@ -142,7 +166,15 @@ fn reason(connection: &Connection, request: &Request) -> Arc<str> {
     format!("an administrator at {} deleted it", connection.client(request.headers())).into()
 }
 
-/// Ends all locks of a resource that were made before this number; how many that were. Once some have been ended (`begun`),
+/// What became of the locks of a resource.
+enum Revoked {
+    /// This number of them ended.
+    Locks(u64),
+    /// None did: this one is shared, in slots or part of a set.
+    NotAlone(Box<View>),
+}
+
+/// Ends all locks of a resource that were made before this number. Once some have been ended (`begun`),
 /// nobody may say that nothing happened.
 async fn revoke(
     app: &App,
@@ -150,7 +182,7 @@ async fn revoke(
     before: u64,
     reason: &Arc<str>,
     begun: &mut bool,
-) -> Result<u64, Response> {
+) -> Result<Revoked, Response> {
     let mut revoked = 0;
     loop {
         let reason = Some(reason.clone());
@@ -161,48 +193,61 @@ async fn revoke(
         *begun = true;
         match outcome {
             Outcome::Revoked { count, more: true } => revoked += count,
-            Outcome::Revoked { count, more: false } => return Ok(revoked + count),
+            Outcome::Revoked { count, more: false } => return Ok(Revoked::Locks(revoked + count)),
+            Outcome::Rejected(Rejection::NotAlone(by)) => return Ok(Revoked::NotAlone(by)),
             other => return Err(unexpected(&other, "locks")),
         }
     }
 }
 
-/// Writes the holder of a resource and those who wait for it, a bounded look at a time. What ends or is granted while the
-/// client reads is left out from there on: nobody sees two holders.
-async fn write_locks(mut out: BodyWriter, app: Arc<App>, name: Arc<str>) -> Result<BodyWriter, Unfinished> {
+/// Writes the holders of a resource and those who wait for it, a bounded look at a time. What ends or is granted while the
+/// client reads is left out from there on: nobody sees two holders that never held together.
+async fn write_locks(
+    mut out: BodyWriter,
+    app: Arc<App>,
+    name: Arc<str>,
+    who: Who,
+) -> Result<BodyWriter, Unfinished> {
     let failed = |error: EngineError| Unfinished::from(engine_problem(&error));
     let start = |table: &Table, now_us| {
+        let holders = table.resource(&name).map_or(0, |resource| resource.holders().count());
         let locks: Vec<u64> = live(table.resource(&name)).collect();
         let first = locks.iter().take(LOCKS_PER_LOOK).map(|seq| table.view_at(*seq, now_us));
         let views: Vec<View> = first.collect();
-        let unsettled = views.iter().any(|view| table.is_unsettled(&view.claim, now_us));
-        settled(unsettled.then(|| name.clone()).into_iter().collect(), (views, locks))
+        let unsettled = views.iter().any(|view| table.is_unsettled(view, now_us));
+        settled(unsettled.then(|| name.clone()).into_iter().collect(), (views, locks, holders))
     };
-    let (mut views, locks) = app.engine.read_settled(start).await.map_err(failed)?;
+    let (mut views, locks, holders) = app.engine.read_settled(start).await.map_err(failed)?;
+    let held: BTreeSet<u64> = locks[..holders].iter().copied().collect();
     out.buffer.extend_from_slice(render::resource_start(&name).as_bytes());
     let mut separator = "";
     let mut rest = locks.chunks(LOCKS_PER_LOOK).skip(1);
     loop {
         for view in views.drain(..) {
             out.buffer.extend_from_slice(separator.as_bytes());
-            out.buffer.extend_from_slice(render::lock(&view).to_string().as_bytes());
+            let lock = render::lock(&on_resource(view, &name, who.caller()));
+            out.buffer.extend_from_slice(lock.to_string().as_bytes());
             separator = ",";
             out.rest().await?;
         }
         let Some(next) = rest.next() else { break };
-        views = app.engine.read(|table, now_us| still_waiting(table, &name, next, now_us));
+        views = app.engine.read(|table, now_us| still_live(table, &name, next, &held, now_us));
         tokio::task::yield_now().await;
     }
     out.buffer.extend_from_slice(render::END.as_bytes());
     Ok(out)
 }
 
-/// Those of these locks that still wait.
-fn still_waiting(table: &Table, name: &str, locks: &[u64], now_us: u64) -> Vec<View> {
-    let (Some(first), Some(last)) = (locks.first(), locks.last()) else { return Vec::new() };
+/// Those of these locks that are still what they were: holders that hold, and waiting ones that wait.
+fn still_live(table: &Table, name: &str, locks: &[u64], held: &BTreeSet<u64>, now_us: u64) -> Vec<View> {
     let Some(resource) = table.resource(name) else { return Vec::new() };
-    let waiting = resource.queue_from(*first).take_while(|seq| seq <= last);
-    waiting.map(|seq| table.view_at(seq, now_us)).filter(|view| !view.claim.is_due(now_us)).collect()
+    let wanted: BTreeSet<u64> = locks.iter().copied().collect();
+    let holding = resource.holders().filter(|seq| held.contains(seq) && wanted.contains(seq));
+    let (first, last) = (locks.first().copied().unwrap_or(0), locks.last().copied().unwrap_or(0));
+    let waiting =
+        resource.queue_from(first).take_while(|seq| *seq <= last).filter(|seq| wanted.contains(seq));
+    let live = holding.chain(waiting).map(|seq| table.view_at(seq, now_us));
+    live.filter(|view| !view.claim.is_due(now_us)).collect()
 }
 
 /// Writes the resources that have locks and that the caller may see, a bounded look at a time.
@@ -256,7 +301,7 @@ fn look(table: &Table, now_us: u64, after: Option<&str>) -> Settled<Names> {
         }
         last = Some(name);
         let Some(first) = live(Some(resource)).next().filter(|_| is_name(name)) else { continue };
-        if table.is_unsettled(&table.view_at(first, now_us).claim, now_us) {
+        if table.is_unsettled(&table.view_at(first, now_us), now_us) {
             unsettled.push(name.into());
         }
         found.push(name.into());
@@ -268,7 +313,7 @@ fn settled<T>(unsettled: Vec<Arc<str>>, answer: T) -> Settled<T> {
     if unsettled.is_empty() { Settled::Yes(answer) } else { Settled::No(unsettled) }
 }
 
-/// The live claims of a resource, the holder first.
+/// The live claims of a resource, the holders first.
 fn live(resource: Option<&Resource>) -> impl Iterator<Item = u64> {
-    resource.into_iter().flat_map(|resource| resource.active().into_iter().chain(resource.queue()))
+    resource.into_iter().flat_map(|resource| resource.holders().chain(resource.queue()))
 }

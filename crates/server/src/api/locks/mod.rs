@@ -26,7 +26,8 @@ pub use self::orphans::{withdraw_of_silent_nodes, withdraw_orphans};
 pub use self::parse::is_name;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::refused::unexpected;
+use crate::api::on_resource::{is_alone, on_resource};
+use crate::api::refused::{conflict, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;
 use crate::audit::Noted;
@@ -103,7 +104,7 @@ pub async fn get(
     uid: Option<ClaimId>,
     caller: &Caller,
 ) -> Result<Response, Response> {
-    let view = find(app, resource, uid, caller).await?;
+    let view = on_resource(find(app, resource, uid, caller).await?, resource, caller);
     let body = format!("{}\n", render::lock(&view));
     Ok(with_token(typed(StatusCode::OK, HAL, body), &view))
 }
@@ -120,6 +121,10 @@ pub async fn delete(
     let view = find(app, resource, uid, caller).await?;
     if !caller.may_change(resource, &view.claim.owner) {
         return Err(caller.refuse(Verb::Revoke, resource).into());
+    }
+    if !is_alone(&view) {
+        let refused = conflict(app, caller, &Rejection::NotAlone(Box::new(view)));
+        return Err(refused.unwrap_or_else(no_lock));
     }
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.
@@ -153,13 +158,14 @@ async fn find(app: &App, resource: &str, uid: Option<ClaimId>, caller: &Caller) 
     };
     let Some(uid) = uid else { return Err(none()) };
     let view = app.engine.claim_settled(uid).await.map_err(|error| engine_problem(&error))?;
-    let view = view.filter(|view| *view.claim.resource == *resource && !view.claim.status.is_final());
-    view.filter(|view| caller.may_see(resource, &view.claim.owner)).ok_or_else(none)
+    let is_on = |view: &View| view.resources().any(|own| **own == *resource);
+    let view = view.filter(|view| is_on(view) && !view.claim.status.is_final());
+    view.filter(|view| caller.may_see_view(view)).ok_or_else(none)
 }
 
 fn with_token(mut response: Response, view: &View) -> Response {
-    if view.claim.token > 0 {
-        response.headers_mut().insert("leasehold-token", HeaderValue::from(view.claim.token));
+    if let Some(token) = view.token() {
+        response.headers_mut().insert("leasehold-token", HeaderValue::from(token));
     }
     response
 }

@@ -3,19 +3,15 @@
 //! In:    the table's waiting claims. Out: withdrawals of those that nobody waits for any more.
 //! Never: touches a lock that is held: its client may know of it.
 //!
-//! Only requests that stand open give up after a while, so a waiting claim with a deadline is one of them; and the
+//! Of plain claims, only requests that stand open give up after a while, so a waiting one with a deadline is one of them; and the
 //! id of each tells on which node it was made, and by which of its processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::View;
-use leasehold_core::table::{ListFilter, ListPage};
-use leasehold_core::{ClaimId, Status};
-
+use leasehold_core::{ClaimId, View};
 use leasehold_engine::machine::{self, Instant};
-use leasehold_engine::withdrawals::withdrawal_while_waiting;
 use leasehold_engine::{Engine, EngineError};
 
 /// Why a request ended whose node was silent for too long.
@@ -31,15 +27,13 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Withdraws the waiting requests of this node's last process: their connections ended with it.
 pub async fn withdraw_orphans(engine: Arc<Engine>) {
     loop {
-        let withdrawn = async {
-            engine.barrier().await?;
-            let reason = "the server was started again while it waited";
-            withdraw(&engine, reason, |id| engine.is_of_earlier_run(id)).await
-        };
-        match withdrawn.await {
+        let reason = "the server was started again while it waited";
+        match withdraw(&engine, reason, |id| engine.is_of_earlier_run(id)).await {
             Ok(0) => return,
             Ok(orphans) => return tracing::info!(orphans, "lock requests of the last run were withdrawn"),
             Err(EngineError::Stopping) => return,
+            // Nobody knows whether there are any. That no node leads is in the log already.
+            Err(EngineError::NotLeader) => {}
             Err(error) => tracing::warn!(%error, "lock requests of the last run are not withdrawn yet"),
         }
         machine::sleep(AGAIN_AFTER).await;
@@ -74,12 +68,8 @@ pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
             if *withdrawn || since.elapsed() < SILENT_MAX {
                 continue;
             }
-            let sweep = async {
-                // Proves that this node still leads, and that its table has all that was granted.
-                engine.barrier().await?;
-                withdraw(&engine, NODE_SILENT, |id| engine.is_of_node(id, *node)).await
-            };
-            match sweep.await {
+            // Its barrier proves that this node still leads, and that its table has all that was granted.
+            match withdraw(&engine, NODE_SILENT, |id| engine.is_of_node(id, *node)).await {
                 Ok(orphans) => {
                     *withdrawn = true;
                     tracing::info!(node, orphans, "lock requests of a silent node were withdrawn");
@@ -95,16 +85,8 @@ async fn withdraw(
     reason: &str,
     is_orphan: impl Fn(ClaimId) -> bool,
 ) -> Result<usize, EngineError> {
-    let filter = ListFilter { status: Some(Status::Waiting), ..ListFilter::default() };
-    let mut page = ListPage::new(0, usize::MAX);
-    while !page.done {
-        engine.read(|table, now_us| table.list(&filter, &mut page, now_us, 4096));
-    }
-    let is_orphan = |view: &&View| view.claim.deadline_us().is_some() && is_orphan(view.claim.id);
-    let orphans = page.views.iter().filter(is_orphan);
-    let commands: Vec<_> = orphans.map(|view| withdrawal_while_waiting(view, reason)).collect();
-    for chunk in commands.chunks(1000) {
-        engine.submit_many(chunk.to_vec()).await?;
-    }
-    Ok(commands.len())
+    // A waiting set may have a deadline too, and the id of a set tells nothing about nodes.
+    let is_open_request = |view: &View| view.claim.deadline_us().is_some() && view.set.is_none();
+    let is_orphan = |view: &View| is_open_request(view) && is_orphan(view.claim.id);
+    engine.withdraw_waiting(reason, is_orphan).await
 }

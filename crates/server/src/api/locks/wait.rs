@@ -15,13 +15,14 @@ use super::orphans::NODE_SILENT;
 use crate::access::Caller;
 use crate::api::refused::{limited, unexpected};
 use crate::app::App;
+use crate::app::unheard::UnheardClaim;
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, problem};
 use crate::message::{Response, empty};
+use leasehold_engine::EngineError;
 use leasehold_engine::machine::{self, Instant};
 use leasehold_engine::publish::Waiter;
 use leasehold_engine::withdrawals::withdrawal;
-use leasehold_engine::{Engine, EngineError};
 
 /// How long the table may take to end a wait that is over. After that this node does it.
 const LATE_MAX: Duration = Duration::from_secs(1);
@@ -80,13 +81,8 @@ pub(super) async fn acquire(
     };
     let waiter = app.engine.publisher().wait_for(id);
     // From here on: whatever stops this function without an answer takes the claim back.
-    let mut guard = Unheard { engine: app.engine.clone(), claim: Some(id) };
-    let made = app.engine.submit(Command::Claim(new)).await.inspect_err(|error| {
-        // Nothing was made that could be taken back.
-        if error.is_certain() {
-            guard.claim = None;
-        }
-    });
+    let mut guard = UnheardClaim::new(&app.engine, Some(id));
+    let made = guard.watch(app.engine.submit(Command::Claim(new)).await);
     let view = match made? {
         Outcome::Granted(view) => Ok(*view),
         Outcome::Queued(view) => {
@@ -166,36 +162,5 @@ async fn give_up(app: &App, id: ClaimId, reason: &str) -> Result<Option<View>, E
         Ok(Outcome::Finished(_)) => Ok(None),
         Ok(Outcome::Rejected(Rejection::Final(view))) => Ok(Some(*view)),
         _ => Err(EngineError::Unknown),
-    }
-}
-
-/// Takes a claim back whose answer can't reach anyone: a request is dropped when its connection is gone.
-struct Unheard {
-    engine: Arc<Engine>,
-    claim: Option<ClaimId>,
-}
-
-impl Unheard {
-    /// The answer is on its way: from now on the connection decides.
-    fn into_take_back(mut self) -> Box<dyn FnOnce() + Send> {
-        let (engine, claim) = (self.engine.clone(), self.claim.take());
-        Box::new(move || {
-            if let Some(id) = claim {
-                tracing::info!(claim = %id, "a lock was taken back: its client was gone before the answer came");
-                engine.withdraw(id, "its client was gone before the answer reached it");
-            }
-        })
-    }
-
-    fn defuse(mut self) {
-        self.claim = None;
-    }
-}
-
-impl Drop for Unheard {
-    fn drop(&mut self) {
-        if let Some(id) = self.claim {
-            self.engine.withdraw(id, "its client went away while it waited");
-        }
     }
 }

@@ -8,6 +8,7 @@
     reason = "values are put together once; ampersands would only hide them"
 )]
 
+mod examples;
 mod operation;
 mod paths;
 mod schemas;
@@ -76,6 +77,20 @@ mod tests {
         assert!(found.len() > 50, "{found:?}");
         for reference in found {
             assert!(document.pointer(&reference[1..]).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn every_body_and_every_part_of_a_path_has_an_example() {
+        let document = value();
+        let paths = document["paths"].as_object().unwrap();
+        for operation in paths.values().flat_map(|path| path.as_object().unwrap().values()) {
+            let content = operation["requestBody"]["content"].as_object();
+            let json = content.and_then(|content| content.get("application/json"));
+            assert!(json.is_none_or(|json| json["example"].is_object()), "{operation}");
+            for parameter in operation["parameters"].as_array().unwrap() {
+                assert!(parameter["in"] != "path" || !parameter["example"].is_null(), "{parameter}");
+            }
         }
     }
 

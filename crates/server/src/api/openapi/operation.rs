@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::examples;
+
 /// An operation in the making.
 pub(super) struct Operation {
     tag: &'static str,
@@ -39,9 +41,13 @@ impl Operation {
     }
 
     fn parameter(mut self, place: &str, name: &str, required: bool, schema: Value, about: &str) -> Self {
-        self.parameters.push(json!({
+        let mut parameter = json!({
             "in": place, "name": name, "required": required, "schema": schema, "description": about,
-        }));
+        });
+        if let Some(example) = examples::parameter(name).filter(|_| place != "query") {
+            parameter["example"] = example;
+        }
+        self.parameters.push(parameter);
         self
     }
 
@@ -49,7 +55,7 @@ impl Operation {
     pub(super) fn json(mut self, name: &str) -> Self {
         self.body = Some(json!({
             "required": true,
-            "content": { "application/json": { "schema": schema(name) } },
+            "content": { "application/json": { "schema": schema(name), "example": examples::body(name) } },
         }));
         self.refusals_of_bodies()
     }

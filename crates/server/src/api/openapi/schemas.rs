@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::operation::schema;
 use crate::api::events::KINDS;
+use crate::observe::metrics::MODES;
 
 /// The first of these types or null.
 fn nullable(kind: &str) -> Value {
@@ -34,7 +35,8 @@ fn whole(properties: Value) -> Value {
 
 pub(super) fn all() -> Value {
     let mut schemas = Map::new();
-    for (name, schema) in common().into_iter().chain(claims()).chain(locks()).chain(dss()).chain(see()) {
+    let groups = [common(), claims(), locks(), dss(), looking(), operating()];
+    for (name, schema) in groups.into_iter().flatten() {
         schemas.insert(name.into(), schema);
     }
     Value::Object(schemas)
@@ -73,31 +75,46 @@ fn common() -> Named {
 fn claims() -> Named {
     let resource =
         json!({ "type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[a-z0-9/._-]+$" });
-    let new = closed(
-        &["resource", "ttl"],
-        json!({ "resource": resource, "ttl": seconds(), "user_data": { "description": "any JSON up to 64 KiB" } }),
-    );
+    let [patch, put] = claim_changes();
+    let [renewed, ended] =
+        [renewed(), ended()].map(|item| whole(json!({ "claims": { "type": "array", "items": item } })));
+    let ids = json!({ "type": "array", "items": { "type": "string" } });
+    vec![
+        ("NewClaim", new_claim(&resource)),
+        ("ClaimPatch", patch),
+        ("ClaimPut", put),
+        ("Claim", claim()),
+        ("Claims", json!({ "type": "array", "items": schema("Claim") })),
+        ("Renewals", closed(&["ids"], json!({ "ids": ids, "ttl": seconds() }))),
+        ("Renewed", renewed),
+        ("Watched", closed(&["ids"], json!({ "ids": ids }))),
+        ("Ended", ended),
+    ]
+}
+
+/// What PATCH and PUT of a claim may ask for.
+fn claim_changes() -> [Value; 2] {
     let endings = Status::ALL.into_iter().filter(|status| *status == Status::Active || status.is_final());
     let endings: Vec<&str> =
         endings.filter(|status| *status != Status::Expired).map(Status::as_str).collect();
+    let ttl = closed(&["ttl"], json!({ "ttl": seconds() }));
+    let status = closed(&["status"], json!({ "status": { "type": "string", "enum": endings } }));
     let revoke = closed(
         &["status", "when"],
         json!({ "status": { "type": "string", "enum": ["revoked"] }, "when": { "type": "string", "enum": ["now", "gone"] } }),
     );
-    let patch = json!({ "oneOf": [
-        closed(&["ttl"], json!({ "ttl": seconds() })),
-        closed(&["status"], json!({ "status": { "type": "string", "enum": endings } })),
-        revoke,
-    ] });
-    let put = json!({ "oneOf": [
-        closed(&["ttl"], json!({ "ttl": seconds() })),
-        closed(&["status"], json!({ "status": { "type": "string", "enum": endings } })),
-        revoke,
-        closed(&["ttl", "status"], json!({ "ttl": seconds(), "status": { "type": "string", "enum": ["active"] } })),
-    ] });
+    let both = closed(
+        &["ttl", "status"],
+        json!({ "ttl": seconds(), "status": { "type": "string", "enum": ["active"] } }),
+    );
+    [json!({ "oneOf": [ttl, status, revoke] }), json!({ "oneOf": [ttl, status, revoke, both] })]
+}
+
+/// A claim, as answers show it. A plain claim has no session and no items.
+fn claim() -> Value {
     let step =
         whole(json!({ "status": statuses(), "timestamp": { "type": "string", "format": "date-time" } }));
-    let claim = whole(json!({
+    let mut claim = whole(json!({
         "url": { "type": "string" },
         "resource": { "type": "string" },
         "status": statuses(),
@@ -116,31 +133,72 @@ fn claims() -> Named {
         "revoking": { "type": "boolean" },
         "reason": nullable("string"),
     }));
-    let renewals = closed(
-        &["ids"],
-        json!({ "ids": { "type": "array", "items": { "type": "string" } }, "ttl": seconds() }),
-    );
-    let renewed = whole(json!({
+    claim["properties"]["session"] = nullable("string");
+    claim["properties"]["items"] = json!({
+        "type": "array", "items": item(),
+        "description": "if the claim was made with mode, take, resources or session: what it wants or holds",
+    });
+    claim
+}
+
+fn renewed() -> Value {
+    whole(json!({
         "id": { "type": "string" }, "renewed": { "type": "boolean" }, "status": nullable("string"), "token": nullable("integer"),
         "waiters": nullable("integer"), "revoking": { "type": "boolean" }, "reason": nullable("string"),
-    }));
-    let watched = closed(&["ids"], json!({ "ids": { "type": "array", "items": { "type": "string" } } }));
-    let ended = whole(json!({
+    }))
+}
+
+fn ended() -> Value {
+    whole(json!({
         "id": { "type": "string" }, "status": nullable("string"), "revoking": { "type": "boolean" }, "reason": nullable("string"),
-    }));
-    let ended = whole(json!({ "claims": { "type": "array", "items": ended } }));
-    let renewed = whole(json!({ "claims": { "type": "array", "items": renewed } }));
-    vec![
-        ("NewClaim", new),
-        ("ClaimPatch", patch),
-        ("ClaimPut", put),
-        ("Claim", claim),
-        ("Claims", json!({ "type": "array", "items": schema("Claim") })),
-        ("Renewals", renewals),
-        ("Renewed", renewed),
-        ("Watched", watched),
-        ("Ended", ended),
-    ]
+    }))
+}
+
+/// One resource exclusively, shared or in slots; or several, all of them at once.
+fn new_claim(resource: &Value) -> Value {
+    let mode = json!({ "type": "string", "enum": ["exclusive", "shared"] });
+    let [take, of] = [(1, 8), (8, limits::SLOTS_MAX)]
+        .map(|(least, most)| json!({ "type": "integer", "minimum": least, "maximum": most }));
+    let mut session = resource.clone();
+    session["pattern"] = json!("^[a-z0-9._-]+(/[a-z0-9._-]+)*$");
+    session["description"] =
+        json!("the worker that the claim belongs to, a path: it never waits for itself or its ancestors");
+    let with = |required: &[&str], own: Value| {
+        let mut properties = json!({
+            "ttl": seconds(), "user_data": { "description": "any JSON up to 64 KiB" }, "session": session,
+        });
+        for (name, schema) in own.as_object().into_iter().flatten() {
+            properties[name] = schema.clone();
+        }
+        closed(required, properties)
+    };
+    let one = closed(&["resource"], json!({ "resource": resource, "mode": mode }));
+    let some = closed(&["resource", "take", "of"], json!({ "resource": resource, "take": take, "of": of }));
+    let names =
+        json!({ "type": "array", "minItems": 1, "maxItems": 20, "uniqueItems": true, "items": resource });
+    let list = json!({ "type": "array", "minItems": 1, "maxItems": 1, "items": { "oneOf": [one, some] } });
+    let about = format!("1 to {} resources, each a name or an object, each resource once", limits::ITEMS_MAX);
+    let resources = json!({ "oneOf": [names, list], "description": about });
+    json!({ "oneOf": [
+        with(&["resource", "ttl"], json!({ "resource": resource })),
+        with(&["resource", "ttl", "mode"], json!({ "resource": resource, "mode": mode })),
+        with(&["resource", "ttl", "take", "of"], json!({ "resource": resource, "take": take, "of": of })),
+        with(&["resources", "ttl"], json!({ "resources": resources })),
+    ] })
+}
+
+/// An item of a claim, as answers show it.
+fn item() -> Value {
+    let slots = json!({ "type": ["array", "null"], "items": { "type": "integer", "minimum": 1 } });
+    whole(json!({
+        "resource": { "type": "string" },
+        "mode": { "type": "string", "enum": MODES },
+        "take": nullable("integer"),
+        "of": nullable("integer"),
+        "slots": slots,
+        "token": nullable("integer"),
+        "position": nullable("integer"),
+    }))
 }
 
 fn locks() -> Named {
@@ -209,30 +267,82 @@ fn dss() -> Named {
     ]
 }
 
-fn see() -> Named {
-    let holder = json!({ "type": ["object", "null"] });
+/// The resources and who has them, as the dashboard's API shows them.
+fn looking() -> Named {
+    let holder = json!({ "type": ["object", "null"], "description": "the first holder" });
+    let holders =
+        json!({ "type": "array", "items": { "type": "object" }, "description": "the first of all holders" });
+    let mode = json!({ "enum": [null, "exclusive", "shared", "slots"] });
+    let slots = json!({
+        "type": ["object", "null"],
+        "properties": { "of": { "type": "integer" }, "held": { "type": "integer" } },
+    });
     let row = whole(json!({
-        "name": { "type": "string" }, "holder": holder, "waiting": { "type": "integer" },
-        "longest_wait": nullable("number"), "finished": { "type": "integer" },
+        "name": { "type": "string" }, "holder": holder, "holders": holders, "holder_count": { "type": "integer" },
+        "mode": mode, "slots": slots, "waiting": { "type": "integer" }, "longest_wait": nullable("number"), "finished": { "type": "integer" },
     }));
     let detail = whole(json!({
-        "name": { "type": "string" }, "now": { "type": "string" }, "holder": holder,
-        "waiting": { "type": "integer" }, "queue": { "type": "array", "items": { "type": "object" } },
+        "name": { "type": "string" }, "now": { "type": "string" }, "holder": holder, "holders": holders,
+        "holder_count": { "type": "integer" }, "mode": mode, "slots": slots, "waiting": { "type": "integer" }, "queue": { "type": "array", "items": { "type": "object" } },
         "finished": { "type": "integer" }, "history": { "type": "array", "items": { "type": "object" } },
     }));
-    let overview = whole(json!({
-        "version": { "type": "string" }, "held": { "type": "integer" }, "waiting": { "type": "integer" },
-        "resources": { "type": "integer" }, "last_token": { "type": "integer" }, "series": { "type": "object" },
+    let rows_of = |items: &Value| json!({ "type": "array", "items": items });
+    let contention = whole(json!({
+        "complete": { "type": "boolean", "description": "false: there are more names than were looked at" },
+        "looked_at": { "type": "integer" }, "resources": { "type": "integer" }, "held": { "type": "integer" }, "waiting": { "type": "integer" },
+        "mean_wait": { "type": ["number", "null"], "description": "so far, of those who wait; long queues are sampled" },
+        "namespaces": { "type": "array", "items": { "type": "object" } }, "more_namespaces": { "type": "integer" },
+        "resources_here": { "type": "integer" }, "longest_queue": rows_of(&row), "longest_wait": rows_of(&row),
+        "longest_hold": rows_of(&row),
     }));
-    let event = object(
+    let rows = json!({ "resources": { "type": "array", "items": row }, "next": nullable("string") });
+    vec![
+        ("Resources", whole(rows)),
+        ("Resource", detail),
+        ("Overview", overview()),
+        ("Contention", contention),
+        ("Event", event()),
+        ("Whoami", whoami()),
+    ]
+}
+
+fn overview() -> Value {
+    let counts = json!({ "type": "integer", "description": "only for those who may read every resource" });
+    object(
+        &["version", "node", "you"],
+        json!({
+            "version": { "type": "string" }, "node": { "type": "object" }, "you": { "type": "object" },
+            "held": counts, "waiting": counts, "resources": counts, "last_token": counts,
+            "series": { "type": "object" },
+        }),
+    )
+}
+
+fn event() -> Value {
+    object(
         &["id", "kind", "resource", "claim", "owner", "token", "time"],
         json!({
             "id": { "type": "string" }, "kind": { "type": "string", "enum": KINDS }, "resource": { "type": "string" },
             "claim": { "type": "string" }, "owner": { "type": "string" }, "token": nullable("integer"),
             "waited": { "type": "number" }, "held": { "type": "number" }, "time": { "type": "string" },
+            "who": { "type": "object", "description": "host, user, pid and command, as the claim tells them" },
         }),
-    );
-    let rows = json!({ "resources": { "type": "array", "items": row }, "next": nullable("string") });
+    )
+}
+
+fn whoami() -> Value {
+    object(
+        &["checked", "may"],
+        json!({
+            "checked": { "type": "boolean" }, "user": nullable("string"), "how": nullable("string"),
+            "groups": { "type": "array", "items": { "type": "string" } },
+            "may": { "type": "array", "items": { "type": "string" } },
+        }),
+    )
+}
+
+/// The cluster, its limits and its version.
+fn operating() -> Named {
     let node = object(
         &["id", "address", "role", "lag"],
         json!({
@@ -245,33 +355,17 @@ fn see() -> Named {
         "node": { "type": "integer" }, "leader": nullable("integer"), "term": { "type": "integer" },
         "table_version": { "type": "integer" }, "nodes": { "type": "array", "items": node },
     });
+    let new_node = json!({ "id": { "type": "integer", "minimum": 1 }, "address": { "type": "string" } });
+    let budget = json!({
+        "scope": { "type": "string", "enum": ["total", "finished", "owner", "namespace"] },
+        "prefix": { "type": "string" },
+        "bytes": { "type": ["integer", "null"], "minimum": 0 },
+    });
     vec![
         ("Cluster", whole(cluster)),
-        (
-            "NewNode",
-            closed(
-                &["id", "address"],
-                json!({
-                    "id": { "type": "integer", "minimum": 1 }, "address": { "type": "string" },
-                }),
-            ),
-        ),
-        (
-            "Override",
-            closed(
-                &["scope"],
-                json!({
-                    "scope": { "type": "string", "enum": ["total", "finished", "owner", "namespace"] },
-                    "prefix": { "type": "string" },
-                    "bytes": { "type": ["integer", "null"], "minimum": 0 },
-                }),
-            ),
-        ),
+        ("NewNode", closed(&["id", "address"], new_node)),
         ("NewLeader", closed(&["id"], json!({ "id": { "type": "integer", "minimum": 1 } }))),
-        ("Resources", whole(rows)),
-        ("Resource", detail),
-        ("Overview", overview),
-        ("Event", event),
+        ("Override", closed(&["scope"], budget)),
         ("Version", object(&["version"], json!({ "version": { "type": "string" } }))),
     ]
 }

@@ -93,7 +93,7 @@ pub(super) fn take(input: &mut BytesMut) -> Result<Option<Head>, BadHead> {
     }
     let bytes = input.split_to(len).freeze();
     let uri = Uri::from_maybe_shared(bytes.slice(target))
-        .map_err(|_| BadHead::bad("the request's target is no path and no URL"))?;
+        .map_err(|_| BadHead::bad("the request target is neither a path nor a URL"))?;
     let length = said.length(version)?;
     let keeps = !said.close && (version >= Version::HTTP_11 || said.keep_alive);
     // Whoever sends both speaks with somebody else's voice: nothing behind it is believed.
@@ -125,7 +125,7 @@ impl Said {
             let length = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit));
             let length: u64 = length
                 .and_then(|digits| digits.parse().ok())
-                .ok_or(BadHead::bad("Content-Length is no number of bytes"))?;
+                .ok_or(BadHead::bad("Content-Length is not a number of bytes"))?;
             if self.bytes.replace(length).is_some_and(|other| other != length) {
                 return Err(BadHead::bad("two Content-Lengths contradict each other"));
             }
@@ -146,7 +146,7 @@ impl Said {
         match (self.codings, self.chunked) {
             (0, _) => Ok(Length::Known(self.bytes.unwrap_or(0))),
             (1, true) if version == Version::HTTP_11 => Ok(Length::Chunked),
-            _ => Err(BadHead::bad("the only Transfer-Encoding here is chunked, with HTTP/1.1")),
+            _ => Err(BadHead::bad("the only supported Transfer-Encoding is chunked, with HTTP/1.1")),
         }
     }
 }

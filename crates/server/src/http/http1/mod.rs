@@ -2,33 +2,32 @@
 //!
 //! In:    the bytes of a client; a function that answers requests, and one that words refusals.
 //! Out:   requests with their bodies, to the first; answers as bytes.
-//! Never: knows what it is used for: it imports nothing else of this service. Reads on while an answer is owed and nobody
-//!        takes it; keeps an answer going for a client that has hung up; waits for ever for a head.
+//! Never: imports anything else of this service. Never reads on while a client does not take its answer, works for a client
+//!        that has hung up, or waits for ever for a head.
 //!
 //! A request that came in one piece, as nearly all do, is answered without a buffer, a channel or a timer of its own.
-//! hyper, which speaks HTTP/2 here, takes half as much processor time again for a request as a whole (docs/benchmarks.md).
-//! What is hard to read is read by others: heads by `httparse`, targets by `http`. `tests/http1_against_hyper.rs` gives
-//! hyper and this module the same bytes, and knows every difference.
+//! With hyper, which speaks HTTP/2 here, a request takes half as much processor time again (docs/notes/speed.md).
+//! `httparse` reads heads, and `http` reads targets. `tests/http1_against_hyper.rs` gives hyper and this module the same bytes,
+//! and lists every difference.
 
+mod exchange;
 mod head;
 mod input;
 mod render;
 mod rest;
 
-use std::borrow::Cow;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::http::uri::Uri;
 use hyper::{Method, Response, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
+pub use self::exchange::{AnswerBody, Body, Broken, Outgoing, Pieces, Refusal, Request};
 pub use self::head::Field;
 use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::input::Input;
@@ -45,74 +44,6 @@ const PIPED_MAX: usize = 16 << 10;
 const SKIP_MAX: u64 = 64 << 10;
 /// A body up to this goes out with its head: one copy costs less than two calls of the kernel.
 const ONE_PIECE_MAX: usize = 64 << 10;
-
-/// Why a body can't be read to its end.
-pub type Broken = &'static str;
-
-/// A request.
-#[derive(Debug)]
-pub struct Request {
-    /// What is to be done ...
-    pub method: Method,
-    /// ... with what.
-    pub uri: Uri,
-    /// How the client speaks.
-    pub version: Version,
-    /// All bytes of the head ...
-    pub head: Bytes,
-    /// ... and where its headers are in them.
-    pub fields: Vec<Field>,
-    /// What follows the head.
-    pub body: Body,
-}
-
-/// The body of a request.
-#[derive(Debug)]
-pub enum Body {
-    /// All of it came with the head.
-    Whole(Bytes),
-    /// It comes as fast as it is read. Whoever reads it is polled by the connection's own task.
-    Coming {
-        /// What has come.
-        pieces: mpsc::Receiver<Result<Bytes, Broken>>,
-        /// How long the whole is, if the head said so.
-        len: Option<u64>,
-    },
-}
-
-/// What answers have as their body.
-pub trait AnswerBody {
-    /// Those that come piece by piece.
-    type Pieces: Pieces;
-    /// Which kind it is.
-    fn into_outgoing(self) -> Outgoing<Self::Pieces>;
-}
-
-/// The body of an answer.
-#[derive(Debug)]
-pub enum Outgoing<P> {
-    /// Known as a whole.
-    Whole(Bytes),
-    /// Comes piece by piece.
-    Stream(P),
-}
-
-/// The body of an answer that comes piece by piece.
-pub trait Pieces {
-    /// The next bytes; `None`: the body is complete.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
-    /// The next bytes, if they are there already.
-    fn try_next(&mut self) -> Option<Bytes>;
-}
-
-/// Why a connection ends that began something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// 400, 408, 414 or 431.
-    pub status: StatusCode,
-    /// What is wrong.
-    pub detail: Cow<'static, str>,
-}
 
 /// A client's connection.
 pub struct Http1<S, B> {
@@ -191,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, B: AnswerBody> Http1<S, B> {
         if let Some(response) = end.refusal(patience).as_ref().map(refuse).or(unasked) {
             tracing::debug!(?end, "a connection ended early");
             let form = Form { is_head: false, version: Version::HTTP_11, keeps: false };
-            self.send(response, form, &Rest::none()).await.ok();
+            Box::pin(self.send(response, form, &Rest::none())).await.ok();
         }
         self.stream.shutdown().await.ok();
         self.stream
@@ -433,6 +364,8 @@ fn has_empty_line(input: &[u8], seen: usize) -> bool {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use bytes::Bytes;
 
     use super::*;
 

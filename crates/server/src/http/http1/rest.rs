@@ -19,7 +19,7 @@ const UNREADABLE: Broken = "a chunk does not begin with its size in hexadecimal 
 /// A body on its way.
 #[derive(Debug)]
 pub(super) struct Rest {
-    place: Place,
+    place: BodyPosition,
     /// Whether the client waits for a word before it sends any of it.
     pub(super) is_awaited: bool,
     /// Who reads it; nobody any more, or all of it was given.
@@ -28,7 +28,7 @@ pub(super) struct Rest {
 
 /// Where in the body the next byte of the connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BodyPosition {
     /// This many bytes before its end.
     Plain(u64),
     /// Before a chunk's size.
@@ -59,14 +59,14 @@ pub(super) enum Step {
 impl Rest {
     /// Nothing is to come.
     pub(super) fn none() -> Self {
-        Self { place: Place::Done, is_awaited: false, reader: None }
+        Self { place: BodyPosition::Done, is_awaited: false, reader: None }
     }
 
     /// A body of this length, for this reader.
     pub(super) fn new(length: Length, is_awaited: bool, reader: mpsc::Sender<Result<Bytes, Broken>>) -> Self {
         let place = match length {
-            Length::Known(left) => Place::Plain(left),
-            Length::Chunked => Place::Size,
+            Length::Known(left) => BodyPosition::Plain(left),
+            Length::Chunked => BodyPosition::Size,
         };
         Self { place, is_awaited, reader: Some(reader) }
     }
@@ -74,8 +74,8 @@ impl Rest {
     /// How many bytes have to be thrown away before the next request begins, where that can be told.
     pub(super) fn left(&self) -> Option<u64> {
         match self.place {
-            Place::Plain(left) => Some(left),
-            Place::Done => Some(0),
+            BodyPosition::Plain(left) => Some(left),
+            BodyPosition::Done => Some(0),
             _ => None,
         }
     }
@@ -87,11 +87,11 @@ impl Rest {
                 return Step::Full;
             }
             let piece = match self.place.next(input) {
-                Ok(None) if self.place == Place::Done => break,
+                Ok(None) if self.place == BodyPosition::Done => break,
                 Ok(None) => return Step::Hungry,
                 Ok(Some(piece)) => Ok(piece),
                 Err(broken) => {
-                    self.place = Place::Lost;
+                    self.place = BodyPosition::Lost;
                     Err(broken)
                 }
             };
@@ -105,7 +105,7 @@ impl Rest {
     }
 }
 
-impl Place {
+impl BodyPosition {
     /// The next piece of the body. None: it is over, or more bytes are needed.
     fn next(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Broken> {
         loop {
@@ -143,9 +143,9 @@ impl Place {
                 Self::Trailers(more) => match line(input)? {
                     None => return Ok(None),
                     Some(line) if line.is_empty() => *self = Self::Done,
-                    Some(_) if more == 0 => return Err("too many lines stand behind the last chunk"),
+                    Some(_) if more == 0 => return Err("there are too many lines after the last chunk"),
                     Some(line) if !is_header(&line) => {
-                        return Err("a line behind the last chunk is no header");
+                        return Err("a line after the last chunk is not a header");
                     }
                     Some(_) => *self = Self::Trailers(more - 1),
                 },

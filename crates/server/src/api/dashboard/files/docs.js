@@ -1,20 +1,13 @@
-// The API page. In: `/openapi.json`. Out: its operations, for reading. Never: a request to any other place.
+// The API page. In: `/openapi.json`. Out: its operations, each with a request to copy. Never: a request to any other place.
 
-const $ = (id) => document.getElementById(id);
+import { $, element } from "./dom.js";
 
-function element(name, text, className) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-let document_ = {};
+let description = {};
 
 /** Follows a reference within the document. */
 function resolved(schema) {
   if (!schema?.$ref) return schema;
-  return schema.$ref.slice(2).split("/").reduce((node, part) => node[part], document_);
+  return schema.$ref.slice(2).split("/").reduce((node, part) => node[part], description);
 }
 
 function typeOf(schema) {
@@ -26,17 +19,12 @@ function typeOf(schema) {
 }
 
 function table(head, rows) {
-  const made = element("table");
-  const line = made.createTHead().insertRow();
-  head.forEach((title) => line.append(element("th", title)));
-  const body = made.createTBody();
-  for (const cells of rows) {
-    const next = body.insertRow();
-    cells.forEach((cell) => next.append(element("td", cell)));
-  }
-  const scroll = element("div", undefined, "scroll");
-  scroll.append(made);
-  return scroll;
+  const line = (name, cells) => element("tr", { children: cells.map((text) => element(name, { text })) });
+  const made = element("table", { children: [
+    element("thead", { children: [line("th", head)] }),
+    element("tbody", { children: rows.map((cells) => line("td", cells)) }),
+  ] });
+  return element("div", { className: "scroll", children: [made] });
 }
 
 function fields(schema, part) {
@@ -46,12 +34,30 @@ function fields(schema, part) {
   ]);
 }
 
+/** The call as a command: with an example of each part of its path, each header that has one, and its body. */
+function command(path, method, told) {
+  const parameters = (told.parameters ?? []).map(resolved);
+  const example = (name) => parameters.find((parameter) => parameter.in === "path" && parameter.name === name)?.example ?? name;
+  const filled = path.replace(/\{(\w+)\}/g, (_, name) => example(name));
+  const body = told.requestBody?.content["application/json"]?.example;
+  // curl sends GET by itself, and POST where there is a body.
+  const usual = body ? "post" : "get";
+  const headers = parameters.filter((parameter) => parameter.in === "header" && parameter.example !== undefined);
+  return [
+    "curl",
+    path === "/v1/events" && "-N",
+    method !== usual && `-X ${method.toUpperCase()}`,
+    location.origin + filled,
+    ...headers.map(({ name, example: value }) => `-H '${name}: ${value}'`),
+    body && `-d '${JSON.stringify(body)}'`,
+  ].filter(Boolean).join(" ");
+}
+
 function operation(path, method, told) {
-  const section = element("section", undefined, "card");
-  const title = element("h3");
-  title.append(element("span", method.toUpperCase(), "method"), element("code", path));
-  section.append(title, element("p", told.summary));
-  if (told.description) section.append(element("p", told.description, "hint"));
+  const title = element("h2", { children: [element("span", { text: method.toUpperCase(), className: "method" }), element("code", { text: path })] });
+  const section = element("section", { className: "card", children: [title, element("p", { text: told.summary })] });
+  if (told.description) section.append(element("p", { text: told.description, className: "hint" }));
+  section.append(element("pre", { tabindex: "0", "aria-label": "Example", children: [element("code", { text: command(path, method, told) })] }));
   const parameters = (told.parameters ?? []).map(resolved).map((parameter) => [
     parameter.in, `${parameter.name}${parameter.required ? " (required)" : ""}`, typeOf(parameter.schema), parameter.description ?? "",
   ]);
@@ -67,14 +73,12 @@ function operation(path, method, told) {
 }
 
 async function main() {
-  document_ = await (await fetch("/openapi.json")).json();
-  $("about").textContent = `${document_.info.description} Version ${document_.info.version}.`;
-  const all = Object.entries(document_.paths).flatMap(([path, methods]) =>
+  description = await (await fetch("/openapi.json")).json();
+  $("about").textContent = `${description.info.description} Version ${description.info.version}.`;
+  const all = Object.entries(description.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, told]) => ({ tag: told.tags[0], made: operation(path, method, told) })));
-  for (const { name, description } of document_.tags) {
-    const group = element("details");
-    group.open = true;
-    group.append(element("summary", `${name}: ${description}`), ...all.filter(({ tag }) => tag === name).map(({ made }) => made));
+  for (const { name, description: about } of description.tags) {
+    const group = element("details", { open: "", children: [element("summary", { text: `${name}: ${about}` }), ...all.filter(({ tag }) => tag === name).map(({ made }) => made)] });
     $("operations").append(group);
   }
   $("filter").addEventListener("input", () => {

@@ -1,0 +1,228 @@
+//! What concerns a connection of a Redis client, and no lock.
+//!
+//! In:    HELLO, AUTH, PING, SELECT, CLIENT, INFO, COMMAND, QUIT. Out: what clients want to hear before they start.
+//! Never: touches the table.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::AUTHORIZATION;
+
+use super::seldom::Seldom;
+use super::{Answered, Refused, Scripts, recognise};
+use crate::access::LastKnown;
+use crate::app::App;
+use crate::message::connection::Connection;
+use crate::message::headers::Headers;
+use crate::resp::{Limits, Protocol, Reply};
+
+/// What a client may send: a thousand keys, or the largest value.
+const LIMITS: Limits = Limits { arguments_max: 1024, argument_len_max: 64 << 10, command_len_max: 256 << 10 };
+/// The same before it has said who it is, where that matters.
+const LIMITS_OF_STRANGERS: Limits =
+    Limits { arguments_max: 16, argument_len_max: 16 << 10, command_len_max: 32 << 10 };
+/// What clients take for the version of Redis: the first with everything that lock clients look for.
+const REDIS_VERSION: &str = "7.4.0";
+
+/// What a connection has said about itself.
+#[derive(Debug, Default)]
+pub struct Session {
+    protocol: Protocol,
+    /// The credentials, in the form in which an HTTP client would send them.
+    headers: Headers,
+    last_known: Arc<LastKnown>,
+    is_known: bool,
+    name: Bytes,
+    id: u64,
+    scripts: Arc<Scripts>,
+}
+
+impl Session {
+    /// A client that has said nothing yet.
+    pub fn new(scripts: Arc<Scripts>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), scripts, ..Self::default() }
+    }
+
+    /// The version that its replies are written in.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// What it may send.
+    pub fn limits(&self, app: &App, connection: &Connection) -> Limits {
+        let is_known = self.is_known || connection.certificate.get().is_some();
+        if is_known || !app.guards.access.is_on() { LIMITS } else { LIMITS_OF_STRANGERS }
+    }
+
+    /// Whom its credentials stood for last.
+    pub fn last_known(&self) -> &Arc<LastKnown> {
+        &self.last_known
+    }
+
+    pub(super) fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    pub(super) fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The answer, if the command is about the connection.
+    pub(super) async fn answer(
+        &mut self,
+        app: &App,
+        connection: &Connection,
+        name: &str,
+        arguments: &[Bytes],
+    ) -> Option<Answered> {
+        let wrong = || Refused::Mistake(wrong_number(name)).into();
+        Some(match (name, arguments) {
+            // A web page that was made to send requests here. Redis closes such connections, too.
+            ("POST" | "HOST:", _) => {
+                static HTTP: Seldom = Seldom::new();
+                if HTTP.is_time() {
+                    let peer = connection.peer;
+                    tracing::warn!(%peer, "an HTTP request arrived on the port for Redis clients: the connection was closed");
+                }
+                Answered::closing(Reply::Error("ERR this port speaks the protocol of Redis, not HTTP".into()))
+            }
+            ("HELLO", arguments) => self.hello(app, connection, arguments).await,
+            ("AUTH", [password] | [_, password]) => self
+                .sign_in(app, connection, password)
+                .await
+                .map_or_else(|no| no, |()| Answered::ok(Reply::OK)),
+            ("AUTH", _) => wrong(),
+            ("PING", []) => Answered::ok(Reply::Simple("PONG")),
+            ("PING" | "ECHO", [text]) => Answered::ok(Reply::Bulk(text.to_vec())),
+            ("PING" | "ECHO", _) => wrong(),
+            ("QUIT", _) => Answered::closing(Reply::OK),
+            ("RESET", []) => {
+                let (id, scripts, last_known) = (self.id, self.scripts.clone(), self.last_known.clone());
+                *self = Self { id, scripts, last_known, ..Self::default() };
+                Answered::ok(Reply::Simple("RESET"))
+            }
+            ("SELECT", [database]) if **database == *b"0" => Answered::ok(Reply::OK),
+            ("SELECT", [_]) => {
+                Refused::Mistake("DB index is out of range: there is only database 0".into()).into()
+            }
+            ("CLIENT", [what, rest @ ..]) => self.client(connection, what, rest),
+            ("INFO", _) => Answered::ok(Reply::Bulk(info().into_bytes())),
+            // Clients ask which commands there are, and go on without an answer.
+            ("COMMAND", _) => Answered::ok(Reply::Array(Vec::new())),
+            _ => return None,
+        })
+    }
+
+    /// `HELLO [2|3] [AUTH user password] [SETNAME name]`
+    async fn hello(&mut self, app: &App, connection: &Connection, arguments: &[Bytes]) -> Answered {
+        let (mut rest, mut protocol) = (arguments, self.protocol);
+        if let [version, behind @ ..] = rest {
+            protocol = match &**version {
+                b"2" => Protocol::Resp2,
+                b"3" => Protocol::Resp3,
+                _ => {
+                    let text = "NOPROTO unsupported protocol version: this port speaks 2 and 3".into();
+                    return Answered { status: StatusCode::BAD_REQUEST, ..Answered::ok(Reply::Error(text)) };
+                }
+            };
+            rest = behind;
+        }
+        while let [word, behind @ ..] = rest {
+            rest = match (word.to_ascii_uppercase().as_slice(), behind) {
+                (b"AUTH", [_, password, behind @ ..]) => {
+                    if let Err(refusal) = self.sign_in(app, connection, password).await {
+                        return refusal;
+                    }
+                    behind
+                }
+                (b"SETNAME", [name, behind @ ..]) => {
+                    self.name = name.clone();
+                    behind
+                }
+                _ => {
+                    let text = format!("Syntax error in HELLO option '{}'", String::from_utf8_lossy(word));
+                    return Refused::Mistake(text).into();
+                }
+            };
+        }
+        self.protocol = protocol;
+        let text = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        Answered::ok(Reply::Map(vec![
+            ("server", text("leasehold")),
+            ("version", text(REDIS_VERSION)),
+            ("proto", Reply::Integer(if protocol == Protocol::Resp3 { 3 } else { 2 })),
+            ("id", Reply::Integer(self.id.cast_signed())),
+            ("mode", text("standalone")),
+            ("role", text("master")),
+            ("modules", Reply::Array(Vec::new())),
+        ]))
+    }
+
+    /// An access key, or a token of an identity provider, as the password of any user.
+    async fn sign_in(&mut self, app: &App, connection: &Connection, password: &[u8]) -> Result<(), Answered> {
+        if !app.guards.access.is_on() {
+            let text = "AUTH <password> called without any password configured for the default user: \
+                        this node has no access control (see docs/security.md)";
+            return Err(Refused::Mistake(text.into()).into());
+        }
+        let credentials = [b"Bearer ", password].concat();
+        let before = std::mem::replace(&mut self.headers, Headers::from_iter([(AUTHORIZATION, credentials)]));
+        match recognise(app, connection, self).await {
+            Ok(caller) if caller.is_known() => {
+                self.is_known = true;
+                Ok(())
+            }
+            // A wrong password changes nothing.
+            refused => {
+                self.headers = before;
+                Err(match refused {
+                    Err(refusal) => Refused::Access(refusal).into(),
+                    Ok(_) => Answered {
+                        reply: Reply::Error(
+                            "WRONGPASS invalid username-password pair or user is disabled.".into(),
+                        ),
+                        status: StatusCode::UNAUTHORIZED,
+                        closes: false,
+                    },
+                })
+            }
+        }
+    }
+
+    fn client(&mut self, connection: &Connection, what: &[u8], rest: &[Bytes]) -> Answered {
+        Answered::ok(match (what.to_ascii_uppercase().as_slice(), rest) {
+            (b"SETNAME", [name]) => {
+                self.name = name.clone();
+                Reply::OK
+            }
+            (b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => Reply::OK,
+            (b"GETNAME", []) if self.name.is_empty() => Reply::Nil,
+            (b"GETNAME", []) => Reply::Bulk(self.name.to_vec()),
+            (b"ID", []) => Reply::Integer(self.id.cast_signed()),
+            (b"INFO", []) => {
+                let name = String::from_utf8_lossy(&self.name);
+                Reply::Bulk(format!("id={} addr={} name={name}\n", self.id, connection.peer).into_bytes())
+            }
+            (what, _) => {
+                let what = String::from_utf8_lossy(what).to_ascii_uppercase();
+                return Refused::Mistake(format!("CLIENT {what} is not supported on this port")).into();
+            }
+        })
+    }
+}
+
+/// Some clients wait until a server says that it is not loading.
+fn info() -> String {
+    format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nleasehold_version:{}\r\n\
+         # Replication\r\nrole:master\r\n# Persistence\r\nloading:0\r\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+pub(super) fn wrong_number(name: &str) -> String {
+    format!("wrong number of arguments for '{}' command", name.to_ascii_lowercase())
+}
