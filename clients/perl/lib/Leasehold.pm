@@ -11,7 +11,7 @@ use warnings;
 use Leasehold::Error;
 use Leasehold::LockManager;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
 
 1;
 

@@ -26,7 +26,7 @@ for my $file ( sort @files ) {
     open my $nowhere, '>', \my $complaints or die $!;
     $checker->parse_from_file( $file, $nowhere );
     is $checker->num_errors, 0, "$file: its POD has no errors" or diag $complaints;
-    like $code, qr/^our \$VERSION\s*=\s*'0[.]1[.]0';$/m, "$file: version";
+    like $code, qr/^our \$VERSION\s*=\s*'0[.]2[.]0';$/m, "$file: version";
     ok $pod =~ m/^=head1 NAME\s+Leasehold\S* - \S/m, "$file: a name";
     my ($own) = split m/^package Leasehold::\w+::\w+;$/m, $code;
     for my $name ( sort grep { !m/\A(?:_|[A-Z]+\z)/ } $own =~ m/^sub (\w+)/mg ) {

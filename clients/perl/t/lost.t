@@ -148,6 +148,27 @@ subtest 'a loss that comes with the end of another call is not forgotten' => sub
     }
 };
 
+subtest 'a keychain that hangs: lost by this process\'s own clock, and not before' => sub {
+    my @told;
+    my $manager = Leasehold::LockManager->new( url => $server->url, ttl => 2, on_lost => sub { push @told, $_[1]->reason } );
+    my ( $asked, $validated, $long ) = map { $manager->claim( resource => "hangs-$_->[0]", ttl => $_->[1] ) }
+        ( [ asked => 2 ], [ validated => 2 ], [ long => 600 ] );
+    # Renewed beyond its first ttl: the clock alone ends nothing.
+    my $end = time + 3;
+    while ( time < $end ) { sleep 0.2 }
+    ok !$asked->is_lost, 'a claim that is renewed is not lost';
+    my $keychain = $manager->keychain_pid;
+    kill STOP => $keychain;
+    ok eventually( sub { $asked->is_lost } ), 'is_lost';
+    is_deeply \@told, ['not-renewed'], 'the callback was called';
+    is eval { $validated->validate; 1 }, undef, 'validate';
+    isa_ok $@, 'Leasehold::Error::Lost';
+    is $@->reason, 'not-renewed';
+    ok !$long->is_lost, 'a claim that may still hold is not called lost';
+    kill CONT => $keychain;
+    ok $long->validate > 0;
+};
+
 subtest 'terminate, the default: SIGTERM, and the reason on standard error' => sub {
     my $program = program( <<'PROGRAM', $server->url );
 my $claim = Leasehold::LockManager->new( url => $ARGV[0], ttl => 3 )->claim('terminate');

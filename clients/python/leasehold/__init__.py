@@ -8,6 +8,7 @@ from ._claim import Claim
 from ._errors import (
     Aborted,
     AlreadyClaimed,
+    Deadlock,
     Ended,
     Foreign,
     Invalid,
@@ -19,15 +20,18 @@ from ._errors import (
     Unknown,
     Unreachable,
 )
+from ._items import Item, shared, slots
 from ._manager import Lock, LockManager
 
 __all__ = [
     "Aborted",
     "AlreadyClaimed",
     "Claim",
+    "Deadlock",
     "Ended",
     "Foreign",
     "Invalid",
+    "Item",
     "KeychainGone",
     "LeaseholdError",
     "Lock",
@@ -37,4 +41,6 @@ __all__ = [
     "Refused",
     "Unknown",
     "Unreachable",
+    "shared",
+    "slots",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ._clock import boottime
 from ._errors import Ended, Foreign, KeychainGone, LeaseholdError, Lost, Unknown
 from ._hold import HELD, OVER, Hold
+from ._items import Item
 from ._link import Link
 from ._request import Answer
 
@@ -24,6 +25,8 @@ log = logging.getLogger("leasehold")
 
 #: The last request of a claim is repeated for ten seconds; then the keychain says that the outcome is unknown.
 RELEASE_LIMIT = 25.0
+#: The keychain's word that a renewal came too late is worth waiting for, as it says why.
+REFRESH_GRACE = 0.5
 
 
 class Claim:
@@ -50,9 +53,26 @@ class Claim:
         return self._hold.id
 
     @property
-    def token(self) -> int:
-        """The fencing token: hand it to what the claim protects, which refuses smaller ones than it has seen."""
+    def token(self) -> int | None:
+        """The fencing token: hand it to what the claim protects, which refuses smaller ones than it has seen. ``None``
+        if the claim holds several resources whose tokens differ: ``items`` has one for each."""
         return self._hold.token
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What it holds, one by one: ``resource``, ``mode``, ``slots`` and ``token`` of each."""
+        return self._hold.items
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The numbers of the slots of its (first) resource, from 1: "any one of five boards" is this one."""
+        return self._hold.items[0].slots if self._hold.items else ()
+
+    @property
+    def session(self) -> str | None:
+        """The session that it belongs to. Give it as ``LEASEHOLD_SESSION`` to a program that is started while the claim
+        is held, so that the program does not wait for what is held here."""
+        return self._hold.session
 
     @property
     def is_lost(self) -> bool:
@@ -77,8 +97,8 @@ class Claim:
         answer = Answer()
         self._post_refresh(ttl, answer)
         try:
-            answer.result()
-        except LeaseholdError as error:
+            answer.result(self._refresh_limit())
+        except (LeaseholdError, TimeoutError) as error:
             raise self._refresh_error(error) from error
 
     def release(self) -> None:
@@ -151,11 +171,18 @@ class Claim:
         line = {"resource": self.resource, "worker": self._hold.name, "ttl": ttl}
         self._link.post("refresh", line, answer, self._hold)
 
-    def _refresh_error(self, error: LeaseholdError) -> LeaseholdError:
+    def _refresh_limit(self) -> float:
+        """How long a renewal may take: when the claim is lost by the clock, no answer can help any more."""
+        return min(max(self._hold.until - boottime(), 0.0) + REFRESH_GRACE, RELEASE_LIMIT)
+
+    def _refresh_error(self, error: Exception) -> LeaseholdError:
+        self._look()
         if self._hold.is_lost.is_set() or isinstance(error, (Ended, Lost)):
             return self._hold.error()
         if isinstance(error, KeychainGone):
             return Unknown("the keychain process ended before it said whether the claim is renewed")
+        if not isinstance(error, LeaseholdError):
+            return Unknown("the keychain process does not answer: the claim may be renewed or not")
         return error
 
     def _begin_release(self, answer: Any) -> bool:

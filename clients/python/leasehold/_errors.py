@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -32,6 +33,15 @@ class Refused(LeaseholdError):
 
 class AlreadyClaimed(Refused):
     """This thread or task has a claim on the resource already, and would wait for itself."""
+
+
+class Deadlock(Refused):
+    """The claim would wait for ever: for this thread or task itself, or for others that wait for it. It has left the
+    queue."""
+
+    #: The claims in each other's way, the refused one first, as far as you may read them: ``claim``, ``owner``,
+    #: ``session``, ``resource``, and as ``link`` whether it ``wants``, ``holds`` or ``reserves`` the resource.
+    cycle: Sequence[dict[str, Any]] = ()
 
 
 class Ended(LeaseholdError):
@@ -66,6 +76,7 @@ KINDS: dict[str, type[LeaseholdError]] = {
     "unreachable": Unreachable,
     "refused": Refused,
     "already-claimed": AlreadyClaimed,
+    "deadlock": Deadlock,
     "ended": Ended,
     "lost": Lost,
     "unknown": Unknown,
@@ -77,4 +88,7 @@ KINDS: dict[str, type[LeaseholdError]] = {
 def from_answer(answer: dict[str, Any]) -> LeaseholdError:
     """The exception for an answer that is not a success."""
     kind = KINDS.get(str(answer.get("error")), LeaseholdError)
-    return kind(str(answer.get("detail", answer)))
+    error = kind(str(answer.get("detail", answer)))
+    if isinstance(error, Deadlock):
+        error.cycle = answer.get("cycle") or ()
+    return error

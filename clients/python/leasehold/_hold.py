@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ._clock import boottime
 from ._errors import Lost
+from ._items import Item, granted, resources
 
 if TYPE_CHECKING:
     from ._claim import Claim
@@ -36,6 +37,8 @@ class Hold:
         terminates: bool,
     ) -> None:
         self.resource = resource
+        #: All that it holds or wants, the first one first.
+        self.resources = resources(line)
         #: The thread or task whose claim it is.
         self.worker = worker
         #: What the keychain knows it by: no two claims of a manager have the same.
@@ -45,7 +48,10 @@ class Hold:
         self.process = os.getpid()
         self.state = WAITING
         self.id = ""
-        self.token = 0
+        self.token: int | None = None
+        self.items: tuple[Item, ...] = ()
+        #: The worker that the server knows it to belong to, if the server knows sessions.
+        self.session: str | None = None
         #: Until when it certainly holds, by ``boottime``.
         self.until = 0.0
         self.since = 0.0
@@ -78,8 +84,12 @@ class Hold:
 
     def acquired(self, answer: dict[str, Any]) -> None:
         """The keychain holds it."""
-        self.id, self.token = answer["claim"], answer["token"] or 0
+        self.id, self.token = answer["claim"], answer["token"]
         self.until = answer["until"]
+        # A keychain that takes it up from another does not know what was granted.
+        if not self.items:
+            self.items = granted(self.resource, answer)
+            self.session = answer.get("session")
         self.since = self.since or boottime()
         if self.state == WAITING:
             self.state = HELD

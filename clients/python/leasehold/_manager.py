@@ -20,20 +20,27 @@ import sys
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Callable, TypeVar, cast
 
+from ._binary import binary
 from ._claim import RELEASE_LIMIT, Claim
 from ._clock import boottime
-from ._errors import AlreadyClaimed, Invalid, NotAcquired, Unknown
+from ._errors import AlreadyClaimed, Invalid, LeaseholdError, NotAcquired, Unknown
 from ._hold import Hold, LostCallback
+from ._items import Also, words
 from ._link import Link
 from ._request import Answer
 
 log = logging.getLogger("leasehold")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: How long it may take to find out who holds what a claim did not get.
+HOLDER_LIMIT = 2.0
+#: Longest session that a server takes, in bytes.
+SESSION_LEN_MAX = 512
 
 
 class LockManager:
@@ -49,11 +56,13 @@ class LockManager:
         key: str | None = None,
         api_version: str | None = None,
         on_lost: str = "report",
+        sessions: bool = True,
     ) -> None:
         """``url``: the server, or several that are tried in turn. ``ttl``, ``timeout`` and ``max_hold``, in seconds,
         are for claims that don't say otherwise. ``on_lost="terminate"`` sends SIGTERM to this process when a claim is
-        lost, after the claim's callback. What is not given comes from ``LEASEHOLD_ADDR``, ``LEASEHOLD_KEY`` and
-        ``LEASEHOLD_KEY_FILE``."""
+        lost, after the claim's callback. ``sessions=False`` gives claims no session, so that deadlocks are not noticed:
+        for programs whose threads or tasks hand claims on to each other. What is not given comes from
+        ``LEASEHOLD_ADDR``, ``LEASEHOLD_KEY`` and ``LEASEHOLD_KEY_FILE``."""
         self._settings: dict[str, Any] = {
             "url": url,
             "ttl": ttl,
@@ -62,13 +71,15 @@ class LockManager:
             "key": key,
             "api_version": api_version,
             "on_lost": on_lost,
+            "sessions": sessions,
         }
+        self._sessions = sessions
         self._timeout = timeout
         self._terminates = _terminates(on_lost)
         self._newest: weakref.WeakValueDictionary[tuple[str, str], Hold] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
         self._callbacks = _Callbacks()
-        command = [os.environ.get("LEASEHOLD_BIN") or "leasehold", "keychain", "--tell-renewals"]
+        command = [binary(), "keychain", "--tell-renewals"]
         for flag, value in (("--ttl", ttl), ("--timeout", timeout), ("--max-hold", max_hold)):
             if value is not None:
                 command += [flag, repr(_seconds(flag[2:].replace("-", "_"), value))]
@@ -82,6 +93,9 @@ class LockManager:
         self,
         resource: str,
         *,
+        shared: bool = False,
+        slots: tuple[int, int] | None = None,
+        also: Iterable[Also] | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
         data: Any = None,
@@ -92,10 +106,15 @@ class LockManager:
     ) -> Claim:
         """Waits for the turn of a new claim. ``timeout=0`` does not wait; ``data`` is any JSON that is kept with the
         claim (host, user, process and program if it is not given); ``lead`` is how long before the end of the ttl it is
-        called lost; ``lost`` is called, once, if it is. An exception that leaves this call early leaves no claim."""
+        called lost; ``lost`` is called, once, if it is. An exception that leaves this call early leaves no claim.
+
+        ``shared`` holds it together with others that share it. ``slots=(1, 5)`` takes one of five slots. ``also`` names
+        further resources, which are held together with it or not at all; ``leasehold.shared(name)`` and
+        ``leasehold.slots(name, take, of)`` say how."""
         answer = Answer()
         options = {"ttl": ttl, "timeout": timeout, "data": data, "max_hold": max_hold, "lead": lead}
-        claim = self._new_claim(resource, worker_of_thread(), options, lost, on_lost)
+        wanted = words(resource, shared, slots, also)
+        claim = self._new_claim(resource, wanted, worker_of_thread(), options, lost, on_lost)
         try:
             self._begin(claim, answer)
             answer.result(self._limit(timeout))
@@ -106,6 +125,8 @@ class LockManager:
             claim._abandon()
             if isinstance(error, NotAcquired):
                 error.holder, error.position = claim._hold.holder, claim._hold.position
+                if error.holder is None:
+                    error.holder = self._look_for_holder(resource)
             raise
         return claim
 
@@ -130,8 +151,8 @@ class LockManager:
         return decorate
 
     def holder(self, resource: str) -> dict[str, Any] | None:
-        """The claim that holds a resource, whoever made it: ``claim``, ``owner``, ``token`` and ``user_data``. ``None``
-        if it is free."""
+        """The claim that holds a resource, whoever made it: ``claim``, ``owner``, ``token`` and ``user_data``; the
+        first of them if several do. ``None`` if it is free."""
         holder: dict[str, Any] | None = self._ask("show", resource=resource)["holder"]
         return holder
 
@@ -177,17 +198,24 @@ class LockManager:
         except TimeoutError as error:
             raise Unknown("the keychain process does not answer") from error
 
+    def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
+        """Who has refused us, if the server says so soon: a claim that does not wait is told nothing."""
+        try:
+            holder: dict[str, Any] | None = self._link.ask("show", timeout=HOLDER_LIMIT, resource=resource)["holder"]
+        except (LeaseholdError, TimeoutError):
+            return None
+        return holder
+
     def _new_claim(
         self,
         resource: str,
+        wanted: dict[str, Any],
         worker: str,
         options: dict[str, Any],
         lost: LostCallback | None,
         on_lost: str | None,
     ) -> Claim:
         """A claim that is not asked for yet. From here on its end gives it up, however it comes about."""
-        if not isinstance(resource, str):
-            raise Invalid("the name of a resource must be a string")
         for name in ("ttl", "timeout", "max_hold", "lead"):
             if options[name] is not None:
                 options[name] = _seconds(name, options[name])
@@ -195,7 +223,9 @@ class LockManager:
         if options["data"] is None:
             options["data"] = about_this_process()
         name = f"{worker}.{next(_SERIALS)}"
-        line = {"resource": resource, "worker": name, "key": uuid.uuid4().hex, **options}
+        line = {**wanted, "worker": name, "key": uuid.uuid4().hex, **options}
+        if self._sessions:
+            line["session"] = session_of(worker)
         terminates = self._terminates if on_lost is None else _terminates(on_lost)
         hold = Hold(resource, worker, line, name=name, lost=lost, terminates=terminates)
         timeout = self._timeout if options["timeout"] is None else options["timeout"]
@@ -206,10 +236,12 @@ class LockManager:
         """Asks for the claim, unless its worker has one on the resource already."""
         hold = claim._hold
         with self._lock:
-            before = self._newest.get((hold.resource, hold.worker))
-            if before is not None and before.is_live and before.is_mine:
-                raise AlreadyClaimed(f"this worker already has a claim on {hold.resource!r}; release it first")
-            self._newest[(hold.resource, hold.worker)] = hold
+            for resource in hold.resources:
+                before = self._newest.get((resource, hold.worker))
+                if before is not None and before.is_live and before.is_mine:
+                    raise AlreadyClaimed(f"this worker already has a claim on {resource!r}; release it first")
+            for resource in hold.resources:
+                self._newest[(resource, hold.worker)] = hold
         self._link.post("claim", hold.line, on_answer, hold)
 
     def _limit(self, timeout: float | None) -> float | None:
@@ -327,6 +359,22 @@ def worker_of_thread() -> str:
         _THREAD.worker = f"thread-{next(_THREADS)}"
     worker: str = _THREAD.worker
     return worker
+
+
+_PROCESS = (0, "")
+
+
+def session_of(worker: str) -> str | None:
+    """A worker of this process, as the server is told: below the session that the process was started in. ``None`` if
+    so many levels are nested that it would be too long."""
+    global _PROCESS
+    if _PROCESS[0] != os.getpid():
+        # Drawn anew in a forked child, whose threads have the names of its parent's.
+        _PROCESS = (os.getpid(), f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    outer = os.environ.get("LEASEHOLD_SESSION", "")
+    is_path = outer.isprintable() and all(outer.split("/"))
+    session = f"{outer}/{_PROCESS[1]}-{worker}" if is_path else f"{_PROCESS[1]}-{worker}"
+    return session if len(session.encode(errors="replace")) <= SESSION_LEN_MAX else None
 
 
 def about_this_process() -> dict[str, Any]:

@@ -11,12 +11,13 @@ import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterable
 from types import TracebackType
 from typing import Any, Callable, TypeVar, cast
 
 from . import _claim, _manager
 from ._errors import LeaseholdError, NotAcquired, Unknown
+from ._items import Also, Item, words
 from ._pipe import Message
 from ._request import read_answer
 
@@ -34,6 +35,9 @@ class LockManager:
         self,
         resource: str,
         *,
+        shared: bool = False,
+        slots: tuple[int, int] | None = None,
+        also: Iterable[Also] | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
         data: Any = None,
@@ -42,10 +46,11 @@ class LockManager:
         lost: LostCallback | None = None,
         on_lost: str | None = None,
     ) -> Claiming:
-        """``await`` it, or use it in ``async with``. ``lost`` is called on the event loop. A task that is cancelled
-        while it waits leaves the queue and holds nothing."""
+        """``await`` it, or use it in ``async with``; the options are those of ``leasehold.LockManager.claim``. ``lost``
+        is called on the event loop. A task that is cancelled while it waits leaves the queue and holds nothing."""
         options = {"ttl": ttl, "timeout": timeout, "data": data, "max_hold": max_hold, "lead": lead}
-        return Claiming(lambda: self._claim(resource, options, lost, on_lost))
+        wanted = words(resource, shared, slots, also)
+        return Claiming(lambda: self._claim(resource, wanted, options, lost, on_lost))
 
     def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
         """A decorator for coroutine functions; see ``leasehold.LockManager.guard``."""
@@ -69,6 +74,15 @@ class LockManager:
         holder: dict[str, Any] | None = (await future.result())["holder"]
         return holder
 
+    async def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
+        future = _Future()
+        try:
+            self._manager._link.post("show", {"resource": resource}, future)
+            holder: dict[str, Any] | None = (await future.result(_manager.HOLDER_LIMIT))["holder"]
+        except LeaseholdError:
+            return None
+        return holder
+
     async def close(self) -> None:
         """Releases everything and ends the keychain."""
         await asyncio.get_running_loop().run_in_executor(None, self._manager.close)
@@ -87,13 +101,14 @@ class LockManager:
     async def _claim(
         self,
         resource: str,
+        wanted: dict[str, Any],
         options: dict[str, Any],
         lost: LostCallback | None,
         on_lost: str | None,
     ) -> Claim:
         timeout = options["timeout"]
         future = _Future()
-        inner = self._manager._new_claim(resource, worker_of_task(), options, None, on_lost)
+        inner = self._manager._new_claim(resource, wanted, worker_of_task(), options, None, on_lost)
         claim = Claim(inner)
         if lost is not None:
             inner._hold.on_lost = _on_loop(claim, lost)
@@ -104,6 +119,8 @@ class LockManager:
             inner._abandon()
             if isinstance(error, NotAcquired):
                 error.holder, error.position = inner._hold.holder, inner._hold.position
+                if error.holder is None:
+                    error.holder = await self._look_for_holder(resource)
             raise
         return claim
 
@@ -149,9 +166,24 @@ class Claim:
         return self._claim.id
 
     @property
-    def token(self) -> int:
-        """The fencing token."""
+    def token(self) -> int | None:
+        """The fencing token; ``None`` if the claim holds several resources whose tokens differ."""
         return self._claim.token
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What it holds, one by one."""
+        return self._claim.items
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The numbers of the slots of its (first) resource, from 1."""
+        return self._claim.slots
+
+    @property
+    def session(self) -> str | None:
+        """The session that it belongs to."""
+        return self._claim.session
 
     @property
     def is_lost(self) -> bool:
@@ -168,7 +200,7 @@ class Claim:
         future = _Future()
         self._claim._post_refresh(ttl, future)
         try:
-            await future.result()
+            await future.result(self._claim._refresh_limit())
         except LeaseholdError as error:
             raise self._claim._refresh_error(error) from error
 

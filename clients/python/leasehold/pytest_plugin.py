@@ -1,18 +1,18 @@
 """Fixtures for programs that use Leasehold: a real server in a temporary folder.
 
-In:    the ``leasehold`` command, from the PATH or ``LEASEHOLD_BIN``. Out: ``leasehold_server`` and ``leasehold_locks``.
+In:    the ``leasehold`` command that this package uses. Out: ``leasehold_server`` and ``leasehold_locks``.
 Never: leaves a server behind.
 """
 
 from __future__ import annotations
 
-import os
 import pathlib
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from ._binary import binary
 from ._manager import LockManager
 
 
@@ -20,8 +20,7 @@ class Server:
     """A server on a free port of this machine, with its data in a folder."""
 
     def __init__(self, data: pathlib.Path, *flags: str) -> None:
-        binary = os.environ.get("LEASEHOLD_BIN") or "leasehold"
-        command = [binary, "serve", "--listen", "127.0.0.1:0", "--data", str(data), *flags]
+        command = [binary(), "serve", "--listen", "127.0.0.1:0", "--data", str(data), *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         first = self.process.stdout.readline()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 from conftest import PATIENCE, eventually
@@ -64,8 +66,9 @@ def test_a_task_that_is_cancelled_leaves_the_queue(server):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(locks.claim("r").__aenter__(), 0.3)
             await asyncio.to_thread(eventually, lambda: server.statuses("r") == ["active", "withdrawn", "withdrawn"])
-            with pytest.raises(NotAcquired):
+            with pytest.raises(NotAcquired) as refused:
                 await locks.claim("r", timeout=0)
+            assert refused.value.holder["token"] == 1
 
     run(work())
 
@@ -80,6 +83,21 @@ def test_a_lost_claim_is_told_on_the_loop(server):
             await told.wait()
             with pytest.raises(Lost):
                 await claim.release()
+
+    run(work())
+
+
+def test_a_refresh_ends_with_its_claim_when_the_keychain_does_not_answer(server):
+    async def work():
+        async with LockManager(server.url, ttl=2) as locks:
+            claim = await locks.claim("r")
+            keychain = locks._manager.keychain_pid
+            os.kill(keychain, signal.SIGSTOP)
+            try:
+                with pytest.raises(Lost):
+                    await claim.refresh()
+            finally:
+                os.kill(keychain, signal.SIGCONT)
 
     run(work())
 

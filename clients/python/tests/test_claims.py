@@ -40,7 +40,8 @@ def test_a_claim_is_held_and_released(server):
 
 
 def test_the_second_waits_its_turn(server):
-    with LockManager(server.url) as first, LockManager(server.url) as second:
+    # Without sessions, a stranger: a second claim of the same thread would be refused as a deadlock.
+    with LockManager(server.url) as first, LockManager(server.url, sessions=False) as second:
         claim = first.claim("r")
         with pytest.raises(NotAcquired):
             second.claim("r", timeout=0)
@@ -121,7 +122,10 @@ def test_a_place_in_the_queue_and_the_holder_are_told(server):
     server.hold("r")
     with LockManager(server.url) as locks, pytest.raises(NotAcquired) as refused:
         locks.claim("r", timeout=2)
-    assert refused.value.position == 1
+    assert refused.value.position == 1 and refused.value.holder["token"] == 1
+    with LockManager(server.url) as locks, pytest.raises(NotAcquired) as refused:
+        locks.claim("r", timeout=0)
+    assert refused.value.holder["token"] == 1, "also to a claim that does not wait"
 
 
 @pytest.mark.parametrize("url", ["", "htp://host", "http://host:notaport", "http://"])

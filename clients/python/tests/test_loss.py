@@ -12,7 +12,7 @@ import threading
 import pytest
 from conftest import PATIENCE, eventually
 
-from leasehold import KeychainGone, LockManager, Lost
+from leasehold import KeychainGone, LockManager, Lost, Unknown
 
 
 @pytest.fixture
@@ -46,11 +46,32 @@ def test_a_stopped_keychain_is_noticed_by_this_process(server, stopped):
         os.kill(locks.keychain_pid, signal.SIGCONT)
 
 
+def test_a_refresh_ends_with_its_claim_when_the_keychain_does_not_answer(server, stopped):
+    with LockManager(server.url, ttl=2) as locks:
+        claim = locks.claim("r")
+        stopped(locks.keychain_pid)
+        with pytest.raises(Lost) as lost:
+            claim.refresh()
+        assert lost.value.reason == "not-renewed"
+        os.kill(locks.keychain_pid, signal.SIGCONT)
+
+
+def test_a_refresh_of_a_long_claim_is_unknown_when_the_keychain_does_not_answer(server, stopped, monkeypatch):
+    monkeypatch.setattr("leasehold._claim.RELEASE_LIMIT", 0.5)
+    with LockManager(server.url, ttl=600) as locks:
+        claim = locks.claim("r")
+        stopped(locks.keychain_pid)
+        with pytest.raises(Unknown, match="may be renewed or not"):
+            claim.refresh()
+        assert claim.validate() > 0, "what is unknown is not lost"
+        os.kill(locks.keychain_pid, signal.SIGCONT)
+
+
 def test_a_process_that_was_stopped_itself_keeps_what_its_keychain_has_renewed(server, program):
     script = """
         import sys
         from leasehold import LockManager
-        locks = LockManager(sys.argv[1], ttl=2)
+        locks = LockManager(sys.argv[1], ttl=4)
         claim = locks.claim("r")
         print("held", flush=True)
         sys.stdin.readline()

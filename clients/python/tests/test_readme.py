@@ -41,8 +41,18 @@ def test_the_lines_for_asyncio_take_a_lock(server, monkeypatch):
     assert server.statuses("db/main") == ["released"]
 
 
+def test_the_lines_about_sharing_slots_and_sets_hold_what_they_say(server):
+    flashed = []
+    with LockManager(server.url) as locks:
+        names = {"locks": locks, "flash": flashed.append}
+        exec(examples()[2], names)
+        assert names["reader"].items[0].mode == "shared"
+        assert flashed == [1]
+        assert set(names["tokens"]) == {"tape/1", "tape/2", "drives"}
+
+
 def test_the_settings_that_it_names_are_there(server, monkeypatch):
     monkeypatch.setenv("LEASEHOLD_ADDR", server.url)
     names = {}
-    exec(examples()[2], {"LockManager": LockManager}, names)
+    exec(examples()[3], {"LockManager": LockManager}, names)
     names["locks"].close()

@@ -15,11 +15,14 @@ use Leasehold::Keychain;
 use Leasehold::Parameters;
 use Leasehold::Process;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
 
 # The event that a claim is released comes right behind the answer. Waiting for it here keeps it from interrupting the
 # program later.
 my $EVENT_LIMIT = 0.5;
+
+# How long a keychain may take to say that a claim was renewed, once the last moment that it has named is over.
+my $LOOK_LIMIT = 1;
 
 sub new {
     my ( $class, %field ) = @_;
@@ -29,6 +32,15 @@ sub new {
 sub resource { my ($self) = @_; return $self->{resource} }
 sub id       { my ($self) = @_; return $self->{id} }
 sub token    { my ($self) = @_; return $self->{token} }
+sub session  { my ($self) = @_; return $self->{session} }
+
+# What it holds, one by one.
+sub items {
+    my ($self) = @_;
+    return $self->{items} || [ { resource => $self->{resource}, mode => 'exclusive', slots => [], token => $self->{token} } ];
+}
+
+sub slots { my ($self) = @_; return $self->items->[0]{slots} }
 sub is_mine  { my ($self) = @_; return $self->{owner} eq Leasehold::Process::worker() }
 
 # Whether its keychain has died, and nobody goes on with it yet.
@@ -43,6 +55,7 @@ sub is_lost {
         sub {
             $self->_check_owner;
             $self->{keychain}->poll if !$self->{is_over} && !$self->{error};
+            $self->_look            if !$self->{is_over} && !$self->{error};
             return $self->{error} ? 1 : 0;
         }
     );
@@ -53,7 +66,12 @@ sub validate {
     return Leasehold::Process::undisturbed(
         sub {
             $self->_check;
-            return $self->_ask( { op => 'validate' } )->{remaining};
+            # When the claim is over by this process's own clock, no answer can help any more.
+            my $limit = $self->{until} - Leasehold::Keychain::boottime();
+            $limit = 0 if $limit < 0;
+            $limit += $LOOK_LIMIT;
+            $limit = Leasehold::Keychain::answer_limit() if $limit > Leasehold::Keychain::answer_limit();
+            return $self->_ask( { op => 'validate' }, limit => $limit )->{remaining};
         }
     );
 }
@@ -135,15 +153,41 @@ sub _ask {
         $self->{keychain}
             ->ask( { %{$line}, resource => $self->{resource} }, %arg, about => sub { return $self->_about } );
     };
-    return $answer if $answer;
+    if ($answer) {
+        $self->{until} = $answer->{until};
+        return $answer;
+    }
     my $error = $@;
     $self->_check;
+    if ( blessed $error && $error->isa('Leasehold::Error::Unknown') && $self->_is_due ) {
+        $self->{manager}
+            ->_note_lost( $self, { reason => 'not-renewed', detail => 'the keychain process does not answer' } );
+        $self->{manager}->_tell_lost;
+        $self->_check;
+    }
     if ( blessed $error && ( $error->isa('Leasehold::Error::Ended') || $error->isa('Leasehold::Error::Lost') ) ) {
         $self->{manager}->_note_lost( $self, { reason => 'ended', detail => $error->message } );
         $self->{manager}->_tell_lost;
         $self->_check;
     }
     die $error;
+}
+
+# Whether the last moment until which it certainly held is over, by this process's own clock.
+sub _is_due {
+    my ($self) = @_;
+    return Leasehold::Keychain::boottime() >= $self->{until};
+}
+
+# The keychain renews without a word. Once the last moment that it has named is over it is asked, and if it does not say that
+# the claim holds, the claim is lost.
+sub _look {
+    my ($self) = @_;
+    return if !$self->_is_due;
+    return if eval { $self->_ask( { op => 'validate' }, limit => $LOOK_LIMIT ) };
+    # What a callback of the program threw.
+    die $@ if !blessed $@ || !$@->isa('Leasehold::Error');
+    return;
 }
 
 sub _check_owner {
@@ -217,24 +261,42 @@ Leasehold::Claim - a claim that holds its resource
 =head1 DESCRIPTION
 
 The keychain renews a claim by itself, every third of its ttl. A claim belongs to the process that made it: in a forked
-child all methods but C<resource>, C<id> and C<token> throw C<Leasehold::Error::Foreign>, and its end does nothing.
+child all methods but C<resource>, C<id>, C<token>, C<items>, C<slots> and C<session> throw C<Leasehold::Error::Foreign>, and its end does nothing.
 
 =head1 METHODS
 
 =head2 resource, id, token
 
 The name of the resource, the claim's id on the server, and the fencing token: hand it to what the claim protects, which
-refuses smaller tokens than it has seen.
+refuses smaller tokens than it has seen. The token of a claim on several resources is undefined where their tokens differ; C<items>
+has one for each.
+
+=head2 items
+
+A reference to an array with a hash for each resource that it holds: C<resource>, C<mode> (C<exclusive>, C<shared> or C<slots>),
+C<slots> and C<token>.
+
+=head2 slots
+
+A reference to an array with the numbers of the slots of its (first) resource, from 1.
+
+=head2 session
+
+The worker that the claim belongs to, as the server knows it. Give it as C<LEASEHOLD_SESSION> to a program that you start while you
+hold the claim, so that the program does not wait for what you hold. Undefined if the server does not know sessions.
 
 =head2 validate
 
 Returns for how many seconds the claim certainly holds if no renewal gets through. Throws C<Leasehold::Error::Lost> if
-it does not hold, C<Ended> if it was released, C<Unknown> if the keychain does not answer. The answer comes from the
-keychain's clock; no request is made to the server.
+it does not hold, C<Ended> if it was released, C<Unknown> if the keychain does not answer and the claim may still hold. The
+answer comes from the keychain's clock; no request is made to the server. A keychain that does not answer until the claim is over
+by this process's own clock (CLOCK_BOOTTIME) has lost it.
 
 =head2 is_lost
 
-Whether the claim is known to be lost.
+Whether the claim is lost: by the keychain's word, and by this process's own clock (CLOCK_BOOTTIME) if the keychain does not
+answer. C<on_lost> of a claim whose keychain hangs is called by the next method of this library that is used: without a word
+of the keychain nothing wakes the program.
 
 =head2 refresh
 

@@ -13,7 +13,7 @@ use overload
     bool     => sub { 1 },
     fallback => 1;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
 
 # The keychain's word for a failure, and the class that it becomes.
 my %CLASS_OF = (
@@ -22,6 +22,7 @@ my %CLASS_OF = (
     'unreachable'     => 'Leasehold::Error::Unreachable',
     'refused'         => 'Leasehold::Error::Refused',
     'already-claimed' => 'Leasehold::Error::AlreadyClaimed',
+    'deadlock'        => 'Leasehold::Error::Deadlock',
     'ended'           => 'Leasehold::Error::Ended',
     'lost'            => 'Leasehold::Error::Lost',
     'unknown'         => 'Leasehold::Error::Unknown',
@@ -34,6 +35,7 @@ my %CLASS_OF = (
 @Leasehold::Error::Unreachable::ISA    = ('Leasehold::Error');
 @Leasehold::Error::Refused::ISA        = ('Leasehold::Error');
 @Leasehold::Error::AlreadyClaimed::ISA = ('Leasehold::Error::Refused');
+@Leasehold::Error::Deadlock::ISA       = ('Leasehold::Error::Refused');
 @Leasehold::Error::Ended::ISA          = ('Leasehold::Error');
 @Leasehold::Error::Lost::ISA           = ('Leasehold::Error');
 @Leasehold::Error::Unknown::ISA        = ('Leasehold::Error');
@@ -58,7 +60,7 @@ sub from_answer {
     my $kind    = defined $answer->{error}  ? $answer->{error}  : 'unknown';
     my $message = defined $answer->{detail} ? $answer->{detail} : "the keychain answers '$kind'";
     my $status  = $kind eq 'refused' && $message =~ m/[(](\d{3})[)]/ ? $1 : undef;
-    return ( $CLASS_OF{$kind} || $class )->new( message => $message, status => $status, %field );
+    return ( $CLASS_OF{$kind} || $class )->new( message => $message, status => $status, cycle => $answer->{cycle}, %field );
 }
 
 sub message  { my ($self) = @_; return $self->{message} }
@@ -69,6 +71,7 @@ sub reason   { my ($self) = @_; return $self->{reason} }
 sub status   { my ($self) = @_; return $self->{status} }
 sub holder   { my ($self) = @_; return $self->{holder} }
 sub position { my ($self) = @_; return $self->{position} }
+sub cycle    { my ($self) = @_; return $self->{cycle} }
 sub file     { my ($self) = @_; return $self->{file} }
 sub line     { my ($self) = @_; return $self->{line} }
 
@@ -133,7 +136,7 @@ it is over, for example because it was revoked), C<max-hold>, C<aborted> and C<k
 =item C<Leasehold::Error::Refused>
 
 The server refuses; C<status> has the HTTP status. C<Leasehold::Error::AlreadyClaimed> is a subclass: this manager
-already has a claim on the resource.
+already has a claim on the resource. So is C<Leasehold::Error::Deadlock>: the claim would wait for ever, and has left the queue; C<cycle> tells why.
 
 =item C<Leasehold::Error::Unreachable>
 
@@ -188,6 +191,11 @@ The HTTP status of a refusal.
 For C<NotAcquired>: the claim that holds the resource, a hash with C<claim>, C<owner>, C<token> and C<user_data>, and
 the place in the queue that was reached. Both are undefined if the server did not tell; it names the holder to claims
 that wait for half a minute.
+
+=head2 cycle
+
+For C<Deadlock>: a reference to an array of the claims in each other's way, the refused one first, as far as you may read them: C<claim>,
+C<owner>, C<session>, C<resource>, and as C<link> whether it C<wants>, C<holds> or C<reserves> the resource.
 
 =head2 file, line
 

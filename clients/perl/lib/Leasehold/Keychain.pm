@@ -18,7 +18,10 @@ use Time::HiRes qw(CLOCK_MONOTONIC clock_gettime);
 use Leasehold::Error;
 use Leasehold::Process;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
+
+# CLOCK_BOOTTIME of Linux, for which Time::HiRes has no name.
+my $CLOCK_BOOTTIME = 7;
 
 # The keychain answers questions about itself at once; one that does not by then is stopped or stuck.
 my $ANSWER_LIMIT = 15;
@@ -237,6 +240,9 @@ sub _throw_gone {
 
 sub now { return clock_gettime(CLOCK_MONOTONIC) }
 
+# The clock that goes on while the machine is suspended. The keychain counts on it too, so that its moments can be compared.
+sub boottime { return clock_gettime($CLOCK_BOOTTIME) }
+
 sub send_signal { return kill $SIGNAL => $$ }
 
 # The kernel sends $SIGNAL to this process when the keychain says something, or ends.
@@ -368,7 +374,7 @@ Leasehold::Keychain - the process that holds and renews claims, and the pipe to 
 =head1 DESCRIPTION
 
 For this library only. One C<leasehold keychain> process makes all requests of a L<Leasehold::LockManager>; both sides
-write a JSON object a line. docs/client.md of Leasehold describes the lines.
+write a JSON object a line. docs/keychain.md of Leasehold describes the lines.
 
 The kernel sends C<SIGURG>, which is ignored by default, when the keychain writes something or ends. A handler that your
 program had before is called afterwards. If your program replaces the handler, or blocks the signal, a loss is noticed at
@@ -403,6 +409,10 @@ Sends this process the signal that the kernel sends when a keychain has said som
 =head2 now
 
 Seconds on the clock that limits go by.
+
+=head2 boottime
+
+Seconds on the clock that claims go by (CLOCK_BOOTTIME): it goes on while the machine is suspended.
 
 =head2 answer_limit
 

@@ -19,7 +19,7 @@ use Leasehold::Keychain;
 use Leasehold::Parameters;
 use Leasehold::Process;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
 
 # The last request of a claim is repeated for ten seconds; then the keychain says that the outcome is unknown.
 my $RELEASE_LIMIT = 25;
@@ -90,7 +90,9 @@ sub _claim {
     $line->{lead} = $self->_grace($arg) if !defined $line->{lead} && $self->_terminates($arg);
     # Under the same key it is the same claim, also for another keychain.
     $line->{key} = Leasehold::Process::fresh_key();
-    my ( $resource, $timeout ) = @{$line}{qw(resource timeout)};
+    my $session = Leasehold::Process::session();
+    $line->{session} = $session if defined $session;
+    my ( $resource, $timeout ) = ( "$arg->{resource}", $line->{timeout} );
     $self->_refuse_second($resource);
     my $keychain = $self->_keychain;
     $timeout = $self->{timeout} if !defined $timeout;
@@ -149,6 +151,9 @@ sub _acquired {
         resource => $arg->{resource},
         id       => $answer->{claim},
         token    => $answer->{token},
+        items    => $answer->{items},
+        session  => $answer->{session},
+        until    => $answer->{until},
         ttl      => $self->_ttl($arg),
         lead     => $line->{lead},
         max_hold => defined $line->{max_hold} ? $line->{max_hold} : $self->{max_hold},
@@ -314,7 +319,11 @@ sub _take_up {
         \%line,
         limit => $seconds,
         undo  => { op => 'release', resource => $claim->resource },
-        then  => sub { $claim->{keychain} = $keychain; delete $claim->{orphaned}; return 1 },
+        then  => sub {
+            @{$claim}{qw(keychain until)} = ( $keychain, $_[0]{until} );
+            delete $claim->{orphaned};
+            return 1;
+        },
     );
 }
 
@@ -508,6 +517,19 @@ Waits for the turn of a new claim and returns it as a L<Leasehold::Claim>. Param
 
 What to hold. A manager has one claim on each resource at a time.
 
+=item shared
+
+True: hold it together with others that share it, as readers do.
+
+=item slots
+
+C<[1, 5]>: one of its five equal slots. All who use the resource name the same number; C<slots> of the claim has those that were granted.
+
+=item also
+
+A reference to an array of further resources, which are held together with the first or not at all. Each is a name, or a
+hash with C<resource> and C<shared> or C<slots>.
+
 =item ttl, timeout, max_hold, on_lost
 
 As for C<new>. A C<timeout> of 0 does not wait.
@@ -524,6 +546,9 @@ How many seconds before the end of the ttl the claim is called lost. For C<termi
 
 C<NotAcquired> is thrown when the time is over. If an exception leaves C<claim>, for example from a handler of C<SIGALRM>,
 the claim leaves the queue.
+
+Your process is one worker, a I<session>: C<Leasehold::Error::Deadlock> is thrown at once if the claim would wait for ever, because your process
+holds what another one needs first, or because it was started by a C<leasehold run> that holds the resource (C<LEASEHOLD_SESSION>).
 
 =head2 list
 

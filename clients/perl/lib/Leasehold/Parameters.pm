@@ -13,14 +13,15 @@ use Scalar::Util qw(looks_like_number);
 
 use Leasehold::Error;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
 
 my $TTL_DEFAULT = 30;
 
 my %IS_OPTION = map { $_ => 1 } qw(
     url key key_file command ttl timeout max_hold grace api_version on_lost on_destroy_failure
 );
-my %IS_CLAIM_OPTION = map { $_ => 1 } qw(resource ttl timeout data max_hold lead on_lost);
+my %IS_CLAIM_OPTION = map { $_ => 1 } qw(resource shared slots also ttl timeout data max_hold lead on_lost);
+my %IS_ITEM_OPTION  = map { $_ => 1 } qw(resource shared slots);
 
 sub of_manager {
     my ($arg) = @_;
@@ -98,16 +99,37 @@ sub of_claim {
     my ($arg) = @_;
     check_names( $arg, \%IS_CLAIM_OPTION );
     _check_on_lost( $arg->{on_lost} ) if defined $arg->{on_lost};
-    my $resource = $arg->{resource};
-    if ( !defined $resource || ref $resource || $resource eq q{} ) {
-        invalid("'resource' must be the name of a resource");
-    }
-    my %line = ( op => 'claim', resource => "$resource" );
+    my $also = defined $arg->{also} ? $arg->{also} : [];
+    invalid("'also' must be a reference to an array of resources") if ref $also ne 'ARRAY';
+    my @others = map { _item( ref $_ ? $_ : { resource => $_ } ) } @{$also};
+    my %first  = map { $_ => $arg->{$_} } grep { exists $arg->{$_} } keys %IS_ITEM_OPTION;
+    my $item   = _item( \%first );
+    my %line   = ( op => 'claim', @others ? ( resources => [ $item, @others ] ) : %{$item} );
     for my $name (qw(ttl timeout max_hold lead)) {
         $line{$name} = seconds( $name, $arg->{$name} ) if defined $arg->{$name};
     }
     $line{data} = _data( $arg->{data} ) if defined $arg->{data};
     return \%line;
+}
+
+# One resource, and how it is wanted.
+sub _item {
+    my ($arg) = @_;
+    invalid("what is held 'also' must be a name, or a hash with resource and shared or slots") if ref $arg ne 'HASH';
+    check_names( $arg, \%IS_ITEM_OPTION );
+    my ( $resource, $slots ) = @{$arg}{qw(resource slots)};
+    if ( !defined $resource || ref $resource || $resource eq q{} ) {
+        invalid("'resource' must be the name of a resource");
+    }
+    my %item = ( resource => "$resource" );
+    $item{mode} = 'shared' if $arg->{shared};
+    return \%item         if !defined $slots;
+    invalid("'shared' and 'slots' can't be together") if $arg->{shared};
+    if ( ref $slots ne 'ARRAY' || @{$slots} != 2 || grep { !defined || !m/\A[1-9]\d{0,8}\z/ } @{$slots} ) {
+        invalid("'slots' must be how many of how many, as [1, 5]");
+    }
+    @item{qw(take of)} = map { 0 + $_ } @{$slots};
+    return \%item;
 }
 
 # Text is JSON already, as the original interface wants it; everything else becomes JSON.

@@ -15,7 +15,10 @@ use Time::HiRes ();
 
 use Leasehold::Error;
 
-our $VERSION = '0.1.0';
+our $VERSION = '0.2.0';
+
+# Longest session that a server takes, in bytes.
+my $SESSION_LEN_MAX = 512;
 
 # Where the system does not tell what is open. The limit itself may be a thousand million.
 my $FEW_DESCRIPTORS = 1023;
@@ -41,6 +44,18 @@ sub undisturbed {
     }
     return $result if $ok;
     die $error;
+}
+
+my @SESSION = (0);    # the process that it belongs to, and its part of the session
+
+# This process as a worker, as the server is told: below the session that it was started in. Nothing if so many levels are
+# nested that it would be too long.
+sub session {
+    @SESSION = ( $$, "$$-" . substr fresh_key(), 0, 8 ) if $SESSION[0] != $$;
+    my $outer = $ENV{LEASEHOLD_SESSION};
+    my $is_path = defined $outer && $outer =~ m{\A[^/[:cntrl:]]+(?:/[^/[:cntrl:]]+)*\z};
+    my $session = $is_path ? "$outer/$SESSION[1]" : $SESSION[1];
+    return length $session <= $SESSION_LEN_MAX ? $session : undef;
 }
 
 # A key that nobody else has. Not from rand: forked children, and programs that set its seed, would share their keys.
@@ -229,6 +244,10 @@ The number of this process, with that of the thread in a program that has any.
 =head2 undisturbed
 
 Runs code and leaves C<$@> and C<$!> as they were.
+
+=head2 session
+
+This process as a worker that the server can tell from others.
 
 =head2 fresh_key
 

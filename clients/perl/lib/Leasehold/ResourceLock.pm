@@ -15,7 +15,7 @@ use Leasehold::Error;
 use Leasehold::LockManager;
 use Leasehold::Process;
 
-our $VERSION   = '0.1.0';
+our $VERSION   = '0.2.0';
 our @EXPORT_OK = qw(lock_resource unlock_resource exit_cleanup);
 
 # Genome::Sys::Lock tries this often, with pauses of so many seconds.

@@ -54,7 +54,9 @@ sub request {
     $option{content} = JSON::PP->new->utf8->encode($body) if $body;
     my $answer = $http->request( $method, $self->{url} . $path, \%option );
     die "$method $path: $answer->{status} $answer->{content}" if !$answer->{success};
-    return length $answer->{content} ? JSON::PP->new->utf8->decode( $answer->{content} ) : undef;
+    return JSON::PP->new->utf8->decode( $answer->{content} ) if length $answer->{content};
+    die "$method $path: $answer->{status} without a body: " . JSON::PP->new->encode($answer) if $method eq 'GET';
+    return;
 }
 
 sub claims {
