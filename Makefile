@@ -17,21 +17,34 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The number of the C interface: grows when programs have to be built anew. crates/dss/build.rs has it too.
 DSS_SOVERSION = 0
 
-.PHONY: help test check fix bench bench-peers cluster test-tools test-upgrade dss dss-header install deb image chaos soak cycles sim
+.PHONY: help test check docs fix bench bench-compare bench-peers cluster test-tools test-upgrade dss dss-header install dist test-dist test-long deb wheel client-msrv client-minimal image chaos soak cycles sim
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: test-tools ## every test, installing what they need
-	$(CARGO) test --workspace --locked
+# Most tests wait for processes, not for processors: more of them than cores run at a time.
+TEST_THREADS ?= 4
+test: test-tools ## every test but the long ones, installing what they need
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 	$(CARGO) test --locked -p leasehold-lab --features planted --test sim --test planted
+	$(CARGO) test --locked -p leasehold-core --features planted --test exhaustive every_planted
 
-check: ## formatting, lints, documentation, licences and sources of crates, without a warning; changes nothing
+test-long: test-tools ## the tests that take minutes each (see CONTRIBUTING.md)
+	$(CARGO) test --locked -p leasehold --test access -- --ignored
+	SEEDS=300 $(CARGO) test --locked -p leasehold-lab --features planted --test sim
+	CLAIMS=5 $(CARGO) test --locked -p leasehold-core --test exhaustive -- --nocapture
+
+check: ## formatting, lints, documentation, spelling, links, licences and sources of crates, without a warning; changes nothing
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --locked -p leasehold-lab --features planted --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p leasehold-core --features planted --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	scripts/check-docs
 	scripts/deny
+
+docs: ## these pages as a site with search, below target/site; links that lead nowhere fail it
+	scripts/docs
 
 fix: ## format, and let clippy mend what it can
 	$(CARGO) fmt --all
@@ -40,12 +53,22 @@ fix: ## format, and let clippy mend what it can
 bench: ## the service against this machine's own limits (see docs/benchmarks.md)
 	$(CARGO) run --release --locked -- bench report --serve
 
+BENCH_DIR ?= $(or $(CARGO_TARGET_DIR),target)
+# NEW_BINARY: this tree, unless told otherwise. ROUNDS: of each row. CLAIMS=0 leaves the memory row out.
+NEW_BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/leasehold
+ROUNDS ?= 9
+CLAIMS ?= 1000000
+bench-compare: ## OLD_BINARY=FILE against this tree in alternating rounds; fails where it is worse by more than 3 %
+	@test -x "$(OLD_BINARY)" || { echo "usage: make bench-compare OLD_BINARY=FILE [NEW_BINARY=FILE]" >&2; exit 2; }
+	$(CARGO) build --release --locked
+	$(or $(CARGO_TARGET_DIR),target)/release/leasehold bench compare --old $(OLD_BINARY) --new $(NEW_BINARY) \
+	    --rounds $(ROUNDS) --claims $(CLAIMS) --dir $(BENCH_DIR)
+
 # QUICK=1: three minutes instead of nine. BENCH_OUT=FILE: the figures as JSON.
 # BENCH_DIR: the disk that everybody writes to.
-BENCH_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 bench-peers: ## the service beside etcd, redis, zookeeper and postgresql, in one run (see docs/benchmarks.md)
 	@scripts/install-bench-peers
-	$(CARGO) build --release --locked -p leasehold -p leasehold-peers
+	$(CARGO) build --release --locked -p leasehold -p leasehold-bench --bins
 	QUICK=$(QUICK) BENCH_OUT=$(BENCH_OUT) $(or $(CARGO_TARGET_DIR),target)/release/leasehold-peers \
 	    $(or $(CARGO_TARGET_DIR),target)/release/leasehold $(BENCH_DIR) docs/images/growth.svg
 
@@ -101,28 +124,39 @@ dss-header: ## write crates/dss/include/leasehold_dss.h anew from the source
 
 install: ## the command, its manual, the C library, its header and its pkg-config file, below DESTDIR and PREFIX
 	$(CARGO) build --locked --profile $(PROFILE) -p leasehold -p leasehold-dss --bin leasehold --lib
-	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
-	install -m 755 $(BUILT)/leasehold $(DESTDIR)$(BINDIR)/leasehold
-	$(BUILT)/leasehold man --dir $(DESTDIR)$(MANDIR)/man1
-	install -m 755 $(BUILT)/libleasehold_dss.so $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(VERSION)
+	DESTDIR=$(DESTDIR) BINDIR=$(BINDIR) DATADIR=$(DATADIR) MANDIR=$(MANDIR) UNITDIR=$(UNITDIR) \
+	    scripts/install-files $(BUILT)/leasehold
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
+	strip --strip-debug -o $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(VERSION) $(BUILT)/libleasehold_dss.so
 	ln -sf libleasehold_dss.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so.$(DSS_SOVERSION)
 	ln -sf libleasehold_dss.so.$(DSS_SOVERSION) $(DESTDIR)$(LIBDIR)/libleasehold_dss.so
-	install -m 644 $(BUILT)/libleasehold_dss.a $(DESTDIR)$(LIBDIR)/libleasehold_dss.a
+	strip --strip-debug -o $(DESTDIR)$(LIBDIR)/libleasehold_dss.a $(BUILT)/libleasehold_dss.a
 	install -m 644 crates/dss/include/leasehold_dss.h $(DESTDIR)$(INCLUDEDIR)/leasehold_dss.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	    -e 's|@VERSION@|$(VERSION)|' crates/dss/leasehold_dss.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc
 	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/leasehold_dss.pc
-	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(DATADIR)/leasehold
-	sed 's|/usr/bin/leasehold|$(BINDIR)/leasehold|' deploy/systemd/leasehold.service > $(DESTDIR)$(UNITDIR)/leasehold.service
-	install -m 644 deploy/leasehold.toml deploy/prometheus/alerts.yml deploy/grafana/leasehold.json $(DESTDIR)$(DATADIR)/leasehold
-	@for page in man/*.[1-8]; do [ ! -e "$$page" ] || install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$$(basename "$$page")"; done
-	@if script=$$($(BUILT)/leasehold completions bash 2>/dev/null); then \
-	    install -d $(DESTDIR)$(DATADIR)/bash-completion/completions && \
-	    printf '%s\n' "$$script" > $(DESTDIR)$(DATADIR)/bash-completion/completions/leasehold; fi
 
-deb: ## a Debian package of the release binary, below target/
-	$(CARGO) build --locked --release -p leasehold --bin leasehold
-	scripts/build-deb $(or $(CARGO_TARGET_DIR),target)/release/leasehold $(or $(CARGO_TARGET_DIR),target)/debian
+# GLIBC_BASELINE=2.28: the oldest glibc that the binary must start with.
+DIST = $(or $(CARGO_TARGET_DIR),target)/dist
+dist: ## the release below target/dist: binary, symbols, tarball, Debian package, SBOM, image root, checksums (see docs/packages.md)
+	binary=$$(scripts/build-release) && scripts/package "$$binary" $(DIST)
+	scripts/check-release $(DIST)
 
-image: ## a container image, with docker
-	docker build -t leasehold:$(VERSION) .
+test-dist: dist ## tests of what `make dist` makes, with the release build in the image and in the cluster of the manifests
+	LEASEHOLD_DIST=$(abspath $(DIST)) $(CARGO) test --locked -p leasehold --test packages
+
+test-long: test-dist
+
+deb: dist ## a Debian package of the release binary, below target/dist
+
+wheel: dist ## a Python wheel with the release binary in it, below target/wheels (see docs/packages.md)
+	scripts/build-wheel $(DIST) $(dir $(DIST))wheels
+
+client-msrv: ## the Rust client with the oldest compiler that it promises to work with
+	scripts/check-client msrv
+
+client-minimal: ## the Rust client with the lowest versions of its dependencies
+	scripts/check-client minimal
+
+image: dist ## a container image of the release binary, with docker or buildah
+	scripts/build-image $(DIST)/image leasehold:$(VERSION)
