@@ -34,6 +34,8 @@ struct Base {
     told_us: u64,
     /// When the leader was last heard.
     heard: Instant,
+    /// Whether this process has heard a leader, or led. Until then `heard` is when it started.
+    has_heard: bool,
     /// Whether this node leads, so that its clock is the table's.
     leading: bool,
     /// The term in which it leads, or last did.
@@ -63,7 +65,7 @@ impl Base {
         if self.leading {
             let now = Instant::now();
             (self.now_us, self.told_us, self.leading) = (applied_us, 0, false);
-            (self.at, self.heard) = (now, now);
+            (self.at, self.heard, self.has_heard) = (now, now, true);
         }
     }
 }
@@ -71,7 +73,16 @@ impl Base {
 impl Default for TableClock {
     fn default() -> Self {
         let at = Instant::now();
-        let base = Base { now_us: 0, at, told_us: 0, heard: at, leading: false, term: 0, last_us: 0 };
+        let base = Base {
+            now_us: 0,
+            at,
+            told_us: 0,
+            heard: at,
+            has_heard: false,
+            leading: false,
+            term: 0,
+            last_us: 0,
+        };
         Self { base: Mutex::new(base) }
     }
 }
@@ -89,7 +100,13 @@ impl TableClock {
 
     /// The leader was heard just now.
     pub fn heard(&self) {
-        self.base.lock().heard = Instant::now();
+        let mut base = self.base.lock();
+        (base.heard, base.has_heard) = (Instant::now(), true);
+    }
+
+    /// Whether a leader was heard at all since this process started.
+    pub fn has_heard(&self) -> bool {
+        self.base.lock().has_heard
     }
 
     /// How long ago the leader was heard.

@@ -238,6 +238,8 @@ impl Watch {
         let leads = metrics.state == ServerState::Leader;
         let voters = metrics.membership_config.voter_ids().count();
         let silence = match leads {
+            // The log names the leader of the last run. Nobody knows whether that node still leads, or still counts on this one.
+            false if !self.clock.has_heard() => Duration::MAX,
             false => self.clock.since_heard(),
             true if voters == 1 => Duration::ZERO,
             true => metrics.last_quorum_acked.as_ref().map_or(Duration::MAX, |acked| acked.elapsed()),

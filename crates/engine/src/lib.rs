@@ -267,7 +267,7 @@ impl Engine {
     pub fn ready(&self) -> Result<(), EngineError> {
         if self.raft.metrics().borrow_watched().running_state.is_err() {
             Err(EngineError::Stopping)
-        } else if self.known_leader().is_none() {
+        } else if self.known_leader().is_none() || self.is_removed() {
             Err(EngineError::NotLeader)
         } else if self.log.wal().room() == Room::Low {
             Err(EngineError::DiskFull)

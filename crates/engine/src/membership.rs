@@ -85,6 +85,10 @@ pub enum ChangeError {
     Refused(String),
 }
 
+fn not_a_member(id: NodeId) -> ChangeError {
+    refused(format!("node {id} is not a member (`leasehold cluster status` lists the members)"))
+}
+
 fn refused(why: impl std::fmt::Display) -> ChangeError {
     ChangeError::Refused(why.to_string())
 }
@@ -170,6 +174,7 @@ impl Engine {
             },
             Change::Remove { id } => self.remove(*id).await,
             Change::Transfer { to } => self.transfer(*to).await,
+            Change::Move { id, .. } if !self.members().contains_key(id) => Err(not_a_member(*id)),
             Change::Move { id, address } => {
                 let node = BTreeMap::from([(*id, BasicNode::new(address))]);
                 self.change(ChangeMembers::SetNodes(node)).await
@@ -283,9 +288,7 @@ impl Engine {
         match members.get(&id) {
             // It was taken out by a change that is not agreed on: the nodes may yet forget that.
             None if self.is_agreed_on(id) => Err(ChangeError::Unknown),
-            None => Err(refused(format!(
-                "node {id} is not a member (`leasehold cluster status` lists the members)"
-            ))),
+            None => Err(not_a_member(id)),
             Some((_, true)) if voters == 1 => Err(refused(LAST_NODE)),
             // Also one that a leader, now gone, had begun to take out.
             Some(_) if self.is_asked(id) => {
@@ -307,11 +310,7 @@ impl Engine {
                     "node {to} does not vote yet: try again when it does (`leasehold cluster status`)"
                 )));
             }
-            None => {
-                return Err(refused(format!(
-                    "node {to} is not a member (`leasehold cluster status` lists the members)"
-                )));
-            }
+            None => return Err(not_a_member(to)),
         }
         match self.hand_over(to).await? {
             leader if leader == to => Ok(()),

@@ -156,6 +156,18 @@ fn nodes_that_come_and_go_are_named_on_every_node() {
 }
 
 #[test]
+fn a_node_that_starts_alone_is_not_ready_although_its_log_names_a_leader() {
+    let mut cluster = Cluster::start(binary(), 3, &[]).unwrap();
+    settled(&cluster);
+    (1..=3).for_each(|node| cluster.kill(node).unwrap());
+    let ready = "ready: this node takes requests";
+    let before = cluster.log(1).matches(ready).count();
+    cluster.spawn(1).unwrap();
+    logs(&cluster, 1, "not ready yet for");
+    assert_eq!(cluster.log(1).matches(ready).count(), before, "{}", cluster.log(1));
+}
+
+#[test]
 fn a_node_that_waits_for_its_peers_names_them_and_is_not_ready() {
     let dir = TempDir::new();
     let (own, missing) = (Port::reserve().unwrap(), Port::reserve().unwrap());

@@ -65,18 +65,20 @@ fn checks(app: &App) -> Vec<Check> {
         None if status.has_room => Ok(()),
         None => Err(disk_full(status.no_room)),
     };
-    let no_leader = || {
-        if app.engine.is_removed() {
-            "this node was removed from its cluster: stop it, or empty its data directory to have it join again"
-        } else {
-            "no leader is known: a majority of the nodes must reach each other"
-        }
+    let leader = if app.engine.is_removed() {
+        Err(
+            "this node was removed from its cluster: stop it, or empty its data directory to have it join again",
+        )
+    } else if status.leader.is_none() {
+        Err("no leader is known: a majority of the nodes must reach each other")
+    } else {
+        Ok(())
     };
     vec![
         ("stopping", if stopping { Err(EngineError::Stopping.to_string()) } else { Ok(()) }),
         ("log", status.fatal.map_or(Ok(()), Err)),
         ("disk", disk),
-        ("leader", status.leader.map(|_| ()).ok_or_else(|| no_leader().to_string())),
+        ("leader", leader.map_err(str::to_string)),
         ("engine", app.engine.ready().map_err(|error| error.to_string())),
     ]
 }
