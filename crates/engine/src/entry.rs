@@ -73,7 +73,7 @@ impl Proposal {
 pub struct Parcel {
     /// Who sent it; entries of the first format don't say.
     pub origin: Option<Origin>,
-    /// Shared with `awaited.rs`, which may have to send them again.
+    /// Shared with `in_flight.rs`, which may have to send them again.
     pub commands: Arc<Vec<Command>>,
 }
 

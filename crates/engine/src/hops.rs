@@ -1,6 +1,6 @@
 //! Where the time of a traced request goes on its way through the engine.
 //!
-//! In:    marks that `propose.rs`, `awaited.rs` and `reads.rs` set for requests that are traced. Out: [`Hop`]s.
+//! In:    marks that `propose.rs`, `in_flight.rs` and `reads.rs` set for requests that are traced. Out: [`Hop`]s.
 //! Never: costs more than a look at one flag while nobody traces.
 //!
 //! | hop | from | to |

@@ -1,57 +1,216 @@
-//! The mark of a node that is on its way into its cluster: a file in its data directory.
+//! How a node finds its place in its cluster when it starts.
 //!
-//! In:    a node without data that begins to ask, and its first vote. Out: whether this node still has to go on asking.
-//! Never: is left to memory: a node that was let in and restarted has data, and looks just like one that an operator has
-//!        taken out. The one must go on until it votes, the other must stay out.
+//! In:    the settings of the cluster, and whether this node has data. Out: a node that votes; or one that was removed, and says so.
+//! Never: gives up: the leader that lets it in may be lost before it votes, so it asks again until it votes, also after restarts.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::machine::fs::{self, File};
+use openraft::BasicNode;
 
-const TEXT: &[u8] = b"This node is on its way into its cluster. The file goes when the node votes.\n";
+use super::membership::Change;
+use super::peer::{Ask, PeerAnswer};
+use super::types::NodeId;
+use super::{ClusterConfig, Engine, join_mark};
+use crate::machine::{self, Instant};
 
-pub(super) fn path(data_dir: &Path) -> PathBuf {
-    data_dir.join("JOINING")
-}
+/// Between two attempts to be let in.
+const TRY_AGAIN: Duration = Duration::from_millis(300);
+/// How long a node waits to be made what it was promised before it asks again.
+const ASK_AGAIN: Duration = Duration::from_secs(4);
 
-/// Whether this node has begun to ask and did not vote yet.
-pub(super) fn is_marked(data_dir: &Path) -> bool {
-    fs::len(&path(data_dir)).is_ok()
-}
-
-/// Before a node asks for the first time.
-pub(super) fn mark(data_dir: &Path) -> io::Result<()> {
-    let mut file = File::create(path(data_dir))?;
-    file.write_all(TEXT)?;
-    file.sync_all()?;
-    fs::sync_dir(data_dir)
-}
-
-/// The node votes.
-pub(super) fn unmark(data_dir: &Path) -> io::Result<()> {
-    if is_marked(data_dir) {
-        fs::remove_file(path(data_dir))?;
-        fs::sync_dir(data_dir)?;
+impl Engine {
+    /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
+    /// Goes on until it votes. `had_data` says whether it had data before peers could reach it.
+    pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig, had_data: bool) {
+        let data_dir = &self.config.data_dir;
+        let joining = !had_data || join_mark::is_marked(data_dir);
+        // A first member waits for the others instead, unless they are at work already: then it asks like any other.
+        self.joining.store(joining && !cluster.peers.contains_key(&cluster.node), Ordering::Release);
+        while joining && let Err(error) = join_mark::mark(data_dir) {
+            let file = join_mark::path(data_dir);
+            let file = file.display();
+            tracing::error!(
+                %file, %error,
+                "this node can't join its cluster: a file can't be written; trying every second"
+            );
+            machine::sleep(Duration::from_secs(1)).await;
+        }
+        if joining {
+            self.join(&cluster).await;
+            if let Err(error) = join_mark::unmark(data_dir) {
+                let file = join_mark::path(data_dir);
+                tracing::error!(
+                    file = %file.display(), %error,
+                    "this node votes, but a file of its data directory can't be deleted"
+                );
+            }
+        }
+        self.joining.store(false, Ordering::Release);
+        self.journal.entered(self.members(), joining);
+        if self.is_removed() {
+            tracing::warn!(
+                "this node was removed from its cluster before it started, and stays out: stop it, or empty its data \
+                 directory to have it join again"
+            );
+        }
+        self.announce_address(&cluster.advertise).await;
     }
-    Ok(())
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Asks to be let in, and again, until it votes.
+    async fn join(self: &Arc<Self>, cluster: &ClusterConfig) {
+        let mut since = Instant::now();
+        loop {
+            // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was never
+            // agreed on.
+            let votes = self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter);
+            if votes && self.votes_for_certain().await {
+                return;
+            }
+            // The leader that let it in may have been lost before others agreed. Then no node sends it anything, and it does
+            // not hear who leads now unless it asks.
+            if since.elapsed() > ASK_AGAIN || !self.is_admitted() {
+                since = Instant::now();
+                match self.leads() {
+                    // Elected by those who did not know yet that it had been taken out.
+                    true => self.promote(cluster.node, &cluster.advertise).await.unwrap_or_else(|error| {
+                        self.journal.waits("vote", &format!("this node does not vote yet: {error}"));
+                    }),
+                    false => self.seek_entry(cluster).await,
+                }
+            }
+            machine::sleep(TRY_AGAIN).await;
+        }
+    }
 
-    #[test]
-    fn the_mark_stays_until_the_node_votes() {
-        let dir = std::env::temp_dir().join(format!("leasehold-joining-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        assert!(!is_marked(&dir));
-        mark(&dir).unwrap();
-        mark(&dir).unwrap();
-        assert!(is_marked(&dir));
-        unmark(&dir).unwrap();
-        unmark(&dir).unwrap();
-        assert!(!is_marked(&dir));
-        std::fs::remove_dir_all(&dir).ok();
+    /// Whether this node votes by what was agreed on, as new as the leader knows it.
+    async fn votes_for_certain(&self) -> bool {
+        if self.barrier().await.is_err() {
+            return false;
+        }
+        let applied = self.shared.applied.load(Ordering::Acquire);
+        // What openraft shows of itself comes a moment after it is so.
+        let shown = self.raft().wait(Some(ASK_AGAIN)).applied_index_at_least(Some(applied), "votes").await;
+        shown.is_ok_and(|metrics| {
+            let voters = metrics.committed_membership_config.membership().get_joint_config();
+            !voters.is_empty() && voters.iter().all(|voters| voters.contains(&self.node_id()))
+        })
+    }
+
+    /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.
+    async fn seek_entry(&self, cluster: &ClusterConfig) {
+        let me = cluster.node;
+        let others: Vec<&String> =
+            cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
+        let (mut fresh, mut at_work, mut silent) = (Vec::new(), Vec::new(), BTreeMap::new());
+        // Those it was started with may all be gone by now; its log, if it has got any, knows others.
+        let members: Vec<String> =
+            self.members().into_iter().filter(|(id, _)| *id != me).map(|(_, (address, _))| address).collect();
+        for seed in others.iter().copied().chain(&cluster.join).chain(&members) {
+            match self.peers.ask_at(seed, &Ask::Status { digest: false }).await {
+                Ok(PeerAnswer::Status(status)) if status.last_log.unwrap_or(0) > 0 => at_work.push(seed),
+                Ok(PeerAnswer::Status(status)) => fresh.push((seed, status.run)),
+                Ok(_) => {}
+                Err(error) => {
+                    silent.insert(seed, error.to_string());
+                }
+            }
+        }
+        if at_work.is_empty() && !silent.is_empty() {
+            self.journal.waits_for(&silent);
+        }
+        // Some may have been taken out themselves, and know nobody who leads.
+        for seed in &at_work {
+            if self.ask_to_join(seed, me, &cluster.advertise).await {
+                return;
+            }
+        }
+        if at_work.is_empty()
+            && cluster.peers.keys().next() == Some(&me)
+            && fresh.len() == others.len()
+            && matches!(self.raft().is_initialized().await, Ok(false))
+            && self.welcome_all(&fresh).await
+        {
+            self.open();
+            self.found(&cluster.peers).await;
+        }
+    }
+
+    /// Lets the other first members of a new cluster in; says whether all of them heard it.
+    async fn welcome_all(&self, others: &[(&String, u64)]) -> bool {
+        for (other, run) in others {
+            if !matches!(self.peers.ask_at(other, &Ask::Welcome { run: *run }).await, Ok(PeerAnswer::Done)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Begins a new cluster.
+    async fn found(&self, peers: &BTreeMap<NodeId, String>) {
+        let members: BTreeMap<NodeId, BasicNode> =
+            peers.iter().map(|(id, address)| (*id, BasicNode::new(address))).collect();
+        match self.raft().initialize(members).await {
+            Ok(()) => tracing::info!("a new cluster of {} nodes begins", peers.len()),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "this node could not start the new cluster: another node may have done so already"
+                );
+            }
+        }
+    }
+
+    /// Says whether this node was let in.
+    async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) -> bool {
+        self.joining.store(true, Ordering::Release);
+        let join = Ask::Join { id, run: self.in_flight.run(), address: address.into() };
+        // A node that no longer leads may take long to answer.
+        let ask = async |at: &str| machine::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
+        let mut answer = ask(seed).await;
+        if let Ok(Ok(PeerAnswer::AskLeader(_, Some(leader)))) = &answer {
+            let leader = leader.clone();
+            answer = ask(&leader).await;
+        }
+        match answer {
+            Ok(Ok(PeerAnswer::Done)) => return true,
+            Ok(Ok(PeerAnswer::Rejected(why))) => {
+                self.journal.waits(&why, &format!("this node can't join its cluster yet: {why}"));
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                self.journal.waits(seed, &format!("this node can't ask to join its cluster: {error}"));
+            }
+            Err(_) => self.journal.waits(
+                "answer",
+                "this node has asked to join its cluster and has no answer yet; asking again",
+            ),
+        }
+        false
+    }
+
+    /// Tells the others where this node is now, if they think otherwise.
+    async fn announce_address(self: &Arc<Self>, address: &str) {
+        let id = self.node_id();
+        let mut told = false;
+        loop {
+            match self.address_of(id) {
+                Some(known) if known != address => {
+                    let change = Change::Move { id, address: address.into() };
+                    if let Err(error) = self.change_members(change).await
+                        && !std::mem::replace(&mut told, true)
+                    {
+                        tracing::warn!(
+                            "this node is at {address} now, and the other nodes still look for it at {known}: {error}; \
+                             trying every second"
+                        );
+                    }
+                }
+                _ => return,
+            }
+            machine::sleep(Duration::from_secs(1)).await;
+        }
     }
 }

@@ -15,8 +15,8 @@ use openraft::raft::ReadPolicy;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::awaited::Awaited;
 use super::clock::TableClock;
+use super::in_flight::InFlight;
 use super::journal::{Journal, Look};
 use super::peer::{Ask, PeerAnswer, Peers};
 use super::propose::Proposer;
@@ -116,7 +116,7 @@ pub(super) struct Watch {
     pub(super) leadership: Arc<Leadership>,
     pub(super) clock: Arc<TableClock>,
     pub(super) shared: Arc<SharedTable>,
-    pub(super) awaited: Arc<Awaited>,
+    pub(super) in_flight: Arc<InFlight>,
     pub(super) proposer: Arc<Proposer>,
     pub(super) peers: Arc<Peers>,
     pub(super) wal: Wal,
@@ -149,7 +149,7 @@ impl Watch {
                 // a second to find out that it is gone.
                 self.leadership.leader_took(true);
                 self.leadership.set(Role::None, seen.voters);
-                self.awaited.send_all_again();
+                self.in_flight.send_all_again();
             }
             self.know_members();
             // A leader has others to send entries to while its own disk syncs. A follower, like a node alone, has nothing

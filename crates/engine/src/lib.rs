@@ -6,28 +6,28 @@
 //! 1. `propose.rs`        packs what waits into one parcel: on the leader into the log, elsewhere to the leader
 //! 2. openraft            orders it (`types.rs` spells out its generics, `peer/` reaches the other nodes)
 //! 3. `log_store.rs`      encodes it, `wal/` writes and syncs it
-//! 4. `state_machine.rs`  applies it to the table; `awaited.rs` tells those who wait on this node
+//! 4. `state_machine.rs`  applies it to the table; `in_flight.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
 //! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `journal.rs` tells operators what changes, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
-//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out, `entering.rs` finds this one's place (`joining.rs`: who is on its way), `status.rs` tells how all of them are,
+//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out, `joining.rs` finds this one's place (`join_mark.rs`: who is on its way), `status.rs` tells how all of them are,
 //! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine, `hops.rs` tells where the time of a traced request goes, `checkup.rs` looks at a cluster from outside.
 
 // What a simulated machine replaces is still built, and nobody calls it.
 #![cfg_attr(feature = "sim", allow(dead_code, unused_imports))]
 
-pub mod awaited;
 pub mod checkup;
 pub mod clock;
 mod config;
 pub mod data_dir;
 mod encoding;
-mod entering;
 pub mod entry;
 mod error;
 pub mod freshness;
 mod heartbeat;
 pub mod hops;
+pub mod in_flight;
+mod join_mark;
 mod joining;
 mod journal;
 mod leadership;
@@ -63,12 +63,12 @@ use leasehold_core::{ClaimId, Command, Outcome, Table, View};
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 
-use self::awaited::Awaited;
 use self::clock::TableClock;
 pub use self::config::{ClusterConfig, EngineConfig};
 use self::data_dir::DataDir;
 pub use self::error::{EngineError, StartError};
 use self::freshness::Newest;
+use self::in_flight::InFlight;
 use self::journal::Journal;
 use self::leadership::{Leadership, Role};
 use self::log_store::LogStore;
@@ -100,7 +100,7 @@ pub struct Engine {
     node: NodeId,
     raft: Raft,
     proposer: Arc<Proposer>,
-    awaited: Arc<Awaited>,
+    in_flight: Arc<InFlight>,
     leadership: Arc<Leadership>,
     barrier: Barrier,
     /// Claims that nobody waits for any more.
@@ -182,12 +182,12 @@ impl Engine {
 
     /// A new id for a claim that ends with the connection it is made on, and so with this process.
     pub fn passing_claim_id(&self) -> ClaimId {
-        self.awaited.claim_id()
+        self.in_flight.claim_id()
     }
 
     /// Whether such an id was given by this node.
     pub fn is_of_node(&self, id: ClaimId, node: NodeId) -> bool {
-        awaited::is_of_node(id, node)
+        in_flight::is_of_node(id, node)
     }
 
     /// Every other member, and whether this node has heard it just now, as its leader.
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Whether such an id was given by an earlier process of this node.
     pub fn is_of_earlier_run(&self, id: ClaimId) -> bool {
-        self.awaited.is_of_earlier_run(id)
+        self.in_flight.is_of_earlier_run(id)
     }
 
     /// Makes a command durable, applies it, and tells its outcome. It is on its way at once, awaited or not.

@@ -2,7 +2,7 @@
 //!
 //! In:    commands from the dialects; on a leader, parcels of other nodes too.
 //! Out:   on the leader, stamped entries to raft, at most [`ENTRIES_MAX`] at a time; elsewhere, parcels to the leader.
-//!        Outcomes come back through `awaited.rs`, when this node's table has applied them.
+//!        Outcomes come back through `in_flight.rs`, when this node's table has applied them.
 //! Never: answers "failed" where it does not know: a command that was sent and has no outcome is [`EngineError::Unknown`].
 
 mod pending;
@@ -17,10 +17,10 @@ use tokio::sync::{Notify, oneshot};
 
 use self::pending::{Job, PARCEL_LEN_MAX, Pending, Refuses, What};
 use super::EngineError;
-use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::entry::{Origin, Parcel, Proposal, WINDOW};
 use super::hops;
+use super::in_flight::InFlight;
 use super::leadership::{Leadership, Role};
 use super::memory::MemoryGuard;
 use super::peer::{Ask, Peers};
@@ -57,7 +57,7 @@ pub(super) struct Proposer {
     entries: AtomicUsize,
     /// Notified when there is something to pack, or room for another entry.
     wake: Notify,
-    awaited: Arc<Awaited>,
+    in_flight: Arc<InFlight>,
     leadership: Arc<Leadership>,
     peers: Arc<Peers>,
     clock: Arc<TableClock>,
@@ -71,7 +71,7 @@ pub(super) struct Proposer {
 impl Proposer {
     /// A proposer whose [`Proposer::run`] is yet to be started.
     pub(super) fn new(
-        awaited: Arc<Awaited>,
+        in_flight: Arc<InFlight>,
         leadership: Arc<Leadership>,
         peers: Arc<Peers>,
         clock: Arc<TableClock>,
@@ -79,7 +79,7 @@ impl Proposer {
         (memory, versions): (Arc<MemoryGuard>, Arc<TableVersions>),
     ) -> Self {
         let (pending, entries, wake, stalled) = Default::default();
-        Self { pending, entries, wake, awaited, leadership, peers, clock, wal, stalled, memory, versions }
+        Self { pending, entries, wake, in_flight, leadership, peers, clock, wal, stalled, memory, versions }
     }
 
     /// Makes one command durable and applies it. Not an `async fn`, whose future would keep room for the command while it
@@ -135,7 +135,7 @@ impl Proposer {
             tokio::select! {
                 biased;
                 () = self.wake.notified() => {}
-                () = self.awaited.changed.notified() => {}
+                () = self.in_flight.changed.notified() => {}
                 () = self.leadership.changed.notified() => {}
             }
             // The number of commands in the newest entry.
@@ -211,7 +211,7 @@ impl Proposer {
     /// then, also while nothing else happens.
     pub(super) fn give_up_overdue(&self) {
         let overdue = self.pending.lock().take_older(OUTCOME_MAX);
-        let unknown = self.awaited.give_up_older(OUTCOME_MAX);
+        let unknown = self.in_flight.give_up_older(OUTCOME_MAX);
         if (unknown || !overdue.is_empty()) && !self.stalled.swap(true, Ordering::AcqRel) {
             tracing::warn!(
                 "commands do not get through: their clients are told so after {} s (see `leasehold cluster status`)",
@@ -220,7 +220,7 @@ impl Proposer {
         }
         overdue.into_iter().for_each(|job| job.fail(EngineError::TooSlow));
         if matches!(self.leadership.role(), Role::Follows { .. }) {
-            self.awaited.send_again_older(self.peers.client_waits());
+            self.in_flight.send_again_older(self.peers.client_waits());
         }
         self.try_while_stalled();
     }
@@ -241,7 +241,7 @@ impl Proposer {
     /// When the oldest command without an outcome was submitted.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let pending = self.pending.lock().jobs.front().map(|job| job.since);
-        pending.into_iter().chain(self.awaited.oldest()).min()
+        pending.into_iter().chain(self.in_flight.oldest()).min()
     }
 
     /// Whether commands are stuck.
@@ -253,7 +253,7 @@ impl Proposer {
     /// Whether the proposer is closed and every command has an answer.
     fn is_drained(&self) -> bool {
         let pending = self.pending.lock();
-        pending.closed && pending.jobs.is_empty() && self.awaited.len() == 0
+        pending.closed && pending.jobs.is_empty() && self.in_flight.len() == 0
     }
 
     /// There was no leader for too long. Commands that were never sent did not happen; the others are unknown.
@@ -261,7 +261,7 @@ impl Proposer {
         // Parcels of other nodes are dropped, which tells those nodes that they were not taken.
         let Pending { jobs, .. } = self.pending.lock().take_all();
         jobs.into_iter().for_each(|job| job.fail(EngineError::NotLeader));
-        self.awaited.give_up();
+        self.in_flight.give_up();
     }
 
     /// Packs waiting commands into a parcel.
@@ -269,7 +269,7 @@ impl Proposer {
         let refuses = Refuses { all: is_disk_full, growth: self.memory.is_full() };
         let packed = self.pending.lock().pack(refuses)?;
         let commands = Arc::new(packed.commands);
-        let origin = self.awaited.expect(commands.clone(), packed.waiters, packed.since, packed.traced);
+        let origin = self.in_flight.expect(commands.clone(), packed.waiters, packed.since, packed.traced);
         Some(Parcel { origin: Some(origin), commands })
     }
 
@@ -280,10 +280,10 @@ impl Proposer {
             return None;
         }
         let full = self.is_full().await;
-        let mut parcels: Vec<Parcel> = match self.awaited.has_unsent() {
+        let mut parcels: Vec<Parcel> = match self.in_flight.has_unsent() {
             false => Vec::new(),
             true => {
-                let unsent = self.awaited.take_unsent().into_iter();
+                let unsent = self.in_flight.take_unsent().into_iter();
                 unsent.map(|(origin, commands)| Parcel { origin: Some(origin), commands }).collect()
             }
         };
@@ -296,7 +296,7 @@ impl Proposer {
         let (stamp, term) = self.clock.stamp();
         let proposal = Arc::new(Proposal::new(stamp, parcels));
         self.entries.fetch_add(1, Ordering::AcqRel);
-        let (landed, awaited, written) = (Landing(self.clone()), self.awaited.clone(), proposal.clone());
+        let (landed, in_flight, written) = (Landing(self.clone()), self.in_flight.clone(), proposal.clone());
         let callback = Callback(Box::new(move |result: WriteResult| {
             drop(landed);
             if result.is_err() {
@@ -305,7 +305,7 @@ impl Proposer {
                 machine::spawn(async move {
                     machine::sleep(SEND_AGAIN_AFTER).await;
                     let origins = written.parcels.iter().filter_map(|parcel| parcel.origin);
-                    origins.for_each(|origin| awaited.send_again(&origin, true));
+                    origins.for_each(|origin| in_flight.send_again(&origin, true));
                 });
             }
         }));
@@ -313,7 +313,7 @@ impl Proposer {
         let leader = LeaderId { term, node_id: *raft.node_id() };
         if let Err(fatal) = raft.write(proposal).with_leader(leader).responder(callback).await {
             tracing::error!(%fatal, "this node can no longer write its log");
-            self.awaited.give_up();
+            self.in_flight.give_up();
         }
         Some(commands)
     }
@@ -350,12 +350,12 @@ impl Proposer {
 
     /// Sends the next parcel to the leader. Returns whether there was one, and room for it.
     fn forward_next(self: &Arc<Self>, leader: u64) -> bool {
-        let unsent = self.awaited.take_unsent();
+        let unsent = self.in_flight.take_unsent();
         let again = !unsent.is_empty();
         for (origin, commands) in unsent {
             self.clone().forward(leader, origin, commands);
         }
-        if self.awaited.len() >= PARCELS_MAX {
+        if self.in_flight.len() >= PARCELS_MAX {
             return again;
         }
         let Some(parcel) = self.pack(false) else { return again };
@@ -370,11 +370,11 @@ impl Proposer {
             let ask = Ask::Forward(Parcel { origin: Some(origin), commands });
             let in_doubt = match self.peers.ask(leader, &ask).await.and_then(super::peer::PeerAnswer::taken) {
                 Ok(Ok(())) => {
-                    self.awaited.passed(&origin, "forward");
+                    self.in_flight.passed(&origin, "forward");
                     return self.leadership.leader_took(true);
                 }
                 Ok(Err(error @ (EngineError::DiskFull | EngineError::Overloaded))) => {
-                    return self.awaited.refuse(&origin, &error);
+                    return self.in_flight.refuse(&origin, &error);
                 }
                 // That node does not lead (any more), and did not take the parcel.
                 Ok(Err(EngineError::NotLeader)) => false,
@@ -384,7 +384,7 @@ impl Proposer {
             self.leadership.leader_took(false);
             // By then another node may lead.
             machine::sleep(SEND_AGAIN_AFTER).await;
-            self.awaited.send_again(&origin, in_doubt);
+            self.in_flight.send_again(&origin, in_doubt);
         });
     }
 }

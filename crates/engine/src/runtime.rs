@@ -1,6 +1,7 @@
 //! The engine's own thread: proposer, openraft, log and table run there, one after the other, and some connections.
 //!
-//! In:    tasks of the engine, and some connections (`server/src/serve/near.rs`). Out: their results, on the thread that asked.
+//! In:    tasks of the engine, and some connections (`server/src/serve/placement.rs`). Out: their results, on the
+//!        thread that asked.
 //! Never: runs long work (`server/src/app/pool.rs` does). Tasks on one thread pass messages through a local queue, without
 //!        waking another thread; and requests that arrive during a sync all share the next entry.
 

@@ -13,11 +13,11 @@ use leasehold_core::table::seed_indexes;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 
-use crate::awaited::Awaited;
 use crate::clock::TableClock;
 use crate::data_dir::DataDir;
 use crate::freshness::Newest;
 use crate::heartbeat::Heartbeat;
+use crate::in_flight::InFlight;
 use crate::journal::Journal;
 use crate::leadership::{Leadership, Patience, Role, Watch};
 use crate::log_store::LogStore;
@@ -57,10 +57,10 @@ impl Engine {
         let shared = Arc::new(SharedTable { clock: clock.clone(), ..SharedTable::default() });
         let publisher = Arc::new(Publisher::new(config.listeners.clone()));
         let newest = Arc::new(Newest::default());
-        let awaited = Arc::new(Awaited::new(node, newest.clone()));
+        let in_flight = Arc::new(InFlight::new(node, newest.clone()));
         let snapshot_dir = config.data_dir.join("snapshots");
         let machine =
-            StateMachine::new(shared.clone(), publisher.clone(), awaited.clone(), snapshot_dir.clone())?;
+            StateMachine::new(shared.clone(), publisher.clone(), in_flight.clone(), snapshot_dir.clone())?;
         // openraft would report a damaged snapshot without its file and place: look first.
         snapshot_file::newest(&snapshot_dir)?;
         let (secret, tls, heartbeat) = match &config.cluster {
@@ -76,7 +76,7 @@ impl Engine {
         let leadership = Arc::new(Leadership::default());
         let memory = Arc::new(MemoryGuard::new(config.memory_max_bytes));
         let proposer = Proposer::new(
-            awaited.clone(),
+            in_flight.clone(),
             leadership.clone(),
             peers.clone(),
             clock.clone(),
@@ -87,7 +87,7 @@ impl Engine {
             node,
             raft,
             proposer: Arc::new(proposer),
-            awaited,
+            in_flight,
             leadership,
             barrier: Barrier::default(),
             withdrawals: Withdrawals::default(),
@@ -159,7 +159,7 @@ impl Engine {
             leadership: self.leadership.clone(),
             clock: self.clock.clone(),
             shared: self.shared.clone(),
-            awaited: self.awaited.clone(),
+            in_flight: self.in_flight.clone(),
             proposer: self.proposer.clone(),
             peers: self.peers.clone(),
             wal: self.log.wal().clone(),
@@ -188,7 +188,7 @@ impl Engine {
         self.tasks.lock().extend(tasks);
     }
 
-    /// Opens the port for peers and enters the cluster (`entering.rs`).
+    /// Opens the port for peers and enters the cluster (`joining.rs`).
     async fn join_peers(
         self: &Arc<Self>,
         cluster: &ClusterConfig,

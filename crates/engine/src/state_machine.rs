@@ -1,6 +1,6 @@
 //! The state machine: committed entries go into the table, outcomes and events come out.
 //!
-//! In:    entries from openraft, in log order. Out: outcomes to the requests that wait on this node (`awaited.rs`), events to
+//! In:    entries from openraft, in log order. Out: outcomes to the requests that wait on this node (`in_flight.rs`), events to
 //!        `publish.rs`, snapshots to `snapshot_file.rs`.
 //! Never: decides about locks; that is the table's.
 
@@ -17,9 +17,9 @@ use openraft::{EntryPayload, OptionalSend};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-use super::awaited::Awaited;
 use super::clock::TableClock;
 use super::entry::{Origins, Proposal};
+use super::in_flight::InFlight;
 use super::snapshot_file::{self, SnapshotFile};
 use super::table_version::TableVersions;
 use super::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
@@ -73,7 +73,7 @@ impl SharedTable {
 pub struct StateMachine {
     shared: Arc<SharedTable>,
     publisher: Arc<Publisher>,
-    awaited: Arc<Awaited>,
+    in_flight: Arc<InFlight>,
     snapshot_dir: PathBuf,
     applied: Option<LogId>,
     membership: StoredMembership,
@@ -85,13 +85,13 @@ impl StateMachine {
     pub fn new(
         shared: Arc<SharedTable>,
         publisher: Arc<Publisher>,
-        awaited: Arc<Awaited>,
+        in_flight: Arc<InFlight>,
         snapshot_dir: PathBuf,
     ) -> io::Result<Self> {
         snapshot_file::clean(&snapshot_dir)?;
         shared.earliest_deadline_us.store(NO_DEADLINE, Ordering::Release);
         let (applied, membership, origins) = Default::default();
-        Ok(Self { shared, publisher, awaited, snapshot_dir, applied, membership, origins })
+        Ok(Self { shared, publisher, in_flight, snapshot_dir, applied, membership, origins })
     }
 
     /// Applies what has not happened yet, and tells those who wait for it on this node.
@@ -100,7 +100,7 @@ impl StateMachine {
         let commands = fresh.iter().map(|parcel| &**parcel.commands);
         if hops::is_on() {
             let origins = fresh.iter().filter_map(|parcel| parcel.origin.as_ref());
-            origins.for_each(|origin| self.awaited.passed(origin, "commit"));
+            origins.for_each(|origin| self.in_flight.passed(origin, "commit"));
         }
         let mut table = self.shared.table.write();
         #[cfg(feature = "planted")]
@@ -116,7 +116,7 @@ impl StateMachine {
         self.publisher.publish(index, &applied.events);
         let mut outcomes = applied.outcomes.into_iter();
         for parcel in fresh {
-            self.awaited.applied(parcel, &mut outcomes);
+            self.in_flight.applied(parcel, &mut outcomes);
         }
     }
 
@@ -207,7 +207,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             std::mem::replace(&mut *current, table)
         };
         self.membership = meta.last_membership.clone();
-        self.awaited.covered_by(&self.origins);
+        self.in_flight.covered_by(&self.origins);
         self.publisher.wake_all();
         // A large one takes a while to go, and this thread has others to serve.
         machine::blocking(move || drop(replaced)).await

@@ -123,7 +123,7 @@ impl Engine {
         });
         NodeStatus {
             id: metrics.id,
-            run: self.awaited.run(),
+            run: self.in_flight.run(),
             admitted: self.is_admitted(),
             role: self.role_name(metrics.state).into(),
             term: metrics.current_term,

@@ -13,7 +13,7 @@ use super::entry::Proposal;
 /// One node's number in its cluster.
 pub type NodeId = u64;
 
-/// Leasehold's raft: entries are parcels of commands. Their outcomes take another way (`awaited.rs`).
+/// Leasehold's raft: entries are parcels of commands. Their outcomes take another way (`in_flight.rs`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 

@@ -22,7 +22,7 @@ use hyper::header::AUTHORIZATION;
 use leasehold_server::access::keys::KeyFile;
 use leasehold_server::access::rules::Verb;
 use leasehold_server::access::settings::AccessOptions;
-use leasehold_server::access::{Access, Caller, LastKnown, Policy, Recognised};
+use leasehold_server::access::{Access, Caller, ConnectionCache, Policy, Recognised};
 use leasehold_server::message::connection::Connection;
 use leasehold_server::message::headers::Headers;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -81,10 +81,10 @@ fn options(issuer: &str, keys: &std::path::Path) -> AccessOptions {
 async fn recognise(
     access: &Access,
     connection: &Connection,
-    last_known: &LastKnown,
+    connection_cache: &ConnectionCache,
     headers: &Headers,
 ) -> Caller {
-    match access.recognise(connection, last_known, headers).unwrap() {
+    match access.recognise(connection, connection_cache, headers).unwrap() {
         Recognised::Known(caller) => caller,
         Recognised::Unknown(pending) => access.resolve(*pending).await,
     }
@@ -104,11 +104,11 @@ async fn main() {
     let access: Arc<Access> = Access::new(Some(policy), None, None);
     let address = "127.0.0.1:9".parse().unwrap();
     let connection = Connection::new(address, address, &[]);
-    let last_known = LastKnown::default();
+    let connection_cache = ConnectionCache::default();
     for (what, credentials) in [("access key", made[500].clone()), ("bearer token", token(&pair, &issuer))] {
         let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {credentials}"))]);
         let first = Instant::now();
-        recognise(&access, &connection, &last_known, &headers)
+        recognise(&access, &connection, &connection_cache, &headers)
             .await
             .require(Verb::Claim, "shared/x")
             .unwrap();
@@ -120,7 +120,7 @@ async fn main() {
             let start = Instant::now();
             for _ in 0..ROUNDS / 2 {
                 for headers in [&headers, others] {
-                    let caller = recognise(&access, &connection, &last_known, headers).await;
+                    let caller = recognise(&access, &connection, &connection_cache, headers).await;
                     caller.require(Verb::Claim, "shared/x").unwrap();
                 }
             }

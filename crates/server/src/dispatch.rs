@@ -17,7 +17,7 @@ use hyper::{StatusCode, Version};
 use tokio::sync::Semaphore;
 
 use crate::access::rules::Verb;
-use crate::access::{Caller, LastKnown, Recognised};
+use crate::access::{Caller, ConnectionCache, Recognised};
 use crate::api::{claims, cluster, dashboard, dss, events, leases, limits, locks, probes, whoami};
 use crate::app::App;
 use crate::app::receive::drain;
@@ -40,12 +40,12 @@ const PAGE: HeaderName = HeaderName::from_static("leasehold-page");
 pub fn answer(
     app: Arc<App>,
     connection: Arc<Connection>,
-    last_known: &LastKnown,
+    connection_cache: &ConnectionCache,
     request: Request,
     route: Result<Route, Misrouted>,
 ) -> ResponseFuture {
     let is_page = app.guards.access.is_on() && request.headers().get(PAGE).is_some();
-    let answer = answer_anyone(app, connection, last_known, request, route);
+    let answer = answer_anyone(app, connection, connection_cache, request, route);
     match is_page {
         true => Box::pin(async move { without_challenge(answer.await) }),
         false => answer,
@@ -61,7 +61,7 @@ fn without_challenge(mut response: Response) -> Response {
 fn answer_anyone(
     app: Arc<App>,
     connection: Arc<Connection>,
-    last_known: &LastKnown,
+    connection_cache: &ConnectionCache,
     request: Request,
     route: Result<Route, Misrouted>,
 ) -> ResponseFuture {
@@ -81,7 +81,7 @@ fn answer_anyone(
     if route.as_ref().is_ok_and(|route| route.right() == Right::Open) {
         return known(app, connection, request, route, Caller::ANYONE);
     }
-    match app.guards.access.recognise(&connection, last_known, request.headers()) {
+    match app.guards.access.recognise(&connection, connection_cache, request.headers()) {
         Ok(Recognised::Known(caller)) => known(app, connection, request, route, caller),
         Ok(Recognised::Unknown(pending)) => Box::pin(async move {
             let caller = app.guards.access.resolve(*pending).await;

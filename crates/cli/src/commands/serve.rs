@@ -23,7 +23,7 @@ use leasehold_server::config::{Config, Options};
 use leasehold_server::observe::Observer;
 use leasehold_server::observe::otlp::Exporter;
 use leasehold_server::serve::Server;
-use leasehold_server::serve::seats::HEALTH_PLACES;
+use leasehold_server::serve::connection_limit::HEALTH_PLACES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;

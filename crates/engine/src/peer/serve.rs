@@ -232,7 +232,7 @@ impl Engine {
         }
         match ask {
             Ask::Status { digest } => PeerAnswer::Status(Box::new(self.status(digest).await)),
-            Ask::Welcome { run } if run == self.awaited.run() => {
+            Ask::Welcome { run } if run == self.in_flight.run() => {
                 self.journal.let_in();
                 self.open();
                 PeerAnswer::Done

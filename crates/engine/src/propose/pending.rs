@@ -11,9 +11,9 @@ use leasehold_core::{Command, Outcome};
 use tokio::sync::oneshot;
 
 use crate::EngineError;
-use crate::awaited::OutcomeSender;
 use crate::entry::Parcel;
 use crate::hops::{Hops, Traced};
+use crate::in_flight::OutcomeSender;
 use crate::machine::Instant;
 
 /// Commands in one parcel: enough for every connection of a busy node.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{Batch, Command, Stamp};
-use leasehold_engine::awaited::Awaited;
 use leasehold_engine::entry::Proposal;
+use leasehold_engine::in_flight::InFlight;
 use leasehold_engine::log_store::LogStore;
 use leasehold_engine::publish::Publisher;
 use leasehold_engine::state_machine::{SharedTable, StateMachine};
@@ -50,11 +50,11 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Folder> for Builder {
         let log =
             LogStore::open(&folder.path().join("log"), options).expect("an empty folder holds a new log");
         let snapshots = folder.path().join("snapshots");
-        let awaited = Arc::new(Awaited::new(1, Arc::default()));
+        let in_flight = Arc::new(InFlight::new(1, Arc::default()));
         let machine = StateMachine::new(
             Arc::new(SharedTable::default()),
             Arc::new(Publisher::default()),
-            awaited,
+            in_flight,
             snapshots,
         );
         Ok((folder, log, machine.expect("a folder for snapshots can be made")))

@@ -3,18 +3,19 @@
 //! In:    a connection and a request's headers. Out: a [`Caller`], which every dialect asks before it acts.
 //! Never: costs anything where it is not configured, or makes a response: a [`Refusal`] says why not.
 //!
-//! 1. [`Access::recognise`]  finds out who asks: `last_known.rs`, `policy.rs` with `proxy.rs`, `keys.rs`, `oidc.rs` with `jwt.rs`
+//! 1. [`Access::recognise`]  finds out who asks: `connection_cache.rs`, `policy.rs` with `proxy.rs`, `keys.rs`, `oidc.rs` with
+//!    `jwt.rs`
 //!    and `signatures.rs`, `certificate.rs`
 //! 2. [`Caller::require`]    asks `rules.rs`; the one evaluation that all dialects share
 //! 3. [`Caller::owner`]      is whom a claim then belongs to
 
 mod caller;
 pub mod certificate;
+mod connection_cache;
 pub mod fetch;
 pub mod identity;
 pub mod jwt;
 pub mod keys;
-mod last_known;
 pub mod oidc;
 mod policy;
 pub mod proxy;
@@ -34,9 +35,9 @@ use tokio::sync::watch;
 
 pub use self::caller::Caller;
 use self::caller::Ticket;
+pub use self::connection_cache::ConnectionCache;
 use self::identity::How;
 use self::keys::Keys;
-pub use self::last_known::LastKnown;
 use self::oidc::{Provider, Verified};
 pub use self::policy::Policy;
 use self::policy::{Found, Remembered, credentials, refused};
@@ -106,7 +107,7 @@ impl Access {
     pub fn recognise(
         &self,
         connection: &Connection,
-        last_known: &LastKnown,
+        connection_cache: &ConnectionCache,
         headers: &Headers,
     ) -> Result<Recognised, Refusal> {
         let Some(policy) = &self.policy else {
@@ -119,7 +120,7 @@ impl Access {
         // Behind a proxy, headers besides the credentials decide who the caller is.
         let plain = policy.proxies.is_none() && !connection.trusted;
         let given = credentials(headers).filter(|_| plain).and_then(Result::ok);
-        if let Some(ticket) = given.and_then(|given| last_known.find(&policy, given)) {
+        if let Some(ticket) = given.and_then(|given| connection_cache.find(&policy, given)) {
             return self.admitted(ticket, connection, headers);
         }
         let policy = policy.clone();
@@ -133,7 +134,7 @@ impl Access {
                 let validity = validity.unwrap_or_default();
                 let ticket = Arc::new(Ticket { identity, validity, policy, from, audit: self.audit.clone() });
                 if let Some(given) = given.filter(|_| keeps) {
-                    last_known.keep(given, &ticket);
+                    connection_cache.keep(given, &ticket);
                 }
                 self.admitted(ticket, connection, headers)
             }

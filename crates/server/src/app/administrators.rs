@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::access::rate::Rates;
-use crate::app::places::client_name;
+use crate::app::budget::client_name;
 use crate::config::AdminAccess;
 use crate::message::Response;
 use crate::message::headers::Headers;

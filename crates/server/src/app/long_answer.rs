@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::access::{Caller, Refusal};
 use crate::app::App;
-use crate::app::places::Place;
+use crate::app::budget::Place;
 use crate::message::Response;
 use crate::message::body::{Piece, ResponseBody};
 use crate::message::problem::{engine_problem, problem, try_again};

@@ -4,12 +4,12 @@
 //! Never: answers a request: `dispatch.rs` and `api/` do.
 
 pub mod administrators;
+pub mod budget;
 pub mod long_answer;
-pub mod places;
+pub mod lost_answer;
 pub mod pool;
 pub mod receive;
 mod refusal;
-pub mod unheard;
 pub mod web_origin;
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use leasehold_engine::Engine;
 use tokio::sync::watch;
 
 use self::administrators::Administrators;
+use self::budget::{Budget, Place};
 use self::long_answer::ANSWER_BYTES_MAX;
-use self::places::{Place, Places};
 use self::pool::Pool;
 use self::web_origin::WebOrigins;
 use crate::access::rate::Rates;
@@ -104,15 +104,15 @@ pub struct App {
     /// Access control, TLS and audit.
     pub guards: Arc<Guards>,
     /// Places for requests that stand open.
-    pub long_polls: Arc<Places>,
+    pub long_polls: Arc<Budget>,
     /// Places for claims whose ends open requests wait for.
-    pub watched: Arc<Places>,
+    pub watched: Arc<Budget>,
     /// Places for event streams.
-    pub streams: Arc<Places>,
+    pub streams: Arc<Budget>,
     /// Bytes of bodies that are received.
-    pub body_bytes: Arc<Places>,
+    pub body_bytes: Arc<Budget>,
     /// Bytes of long answers that wait for their clients.
-    pub answer_bytes: Arc<Places>,
+    pub answer_bytes: Arc<Budget>,
     /// What web pages may do here.
     pub web_origins: WebOrigins,
     /// Streams, metrics, charts.
@@ -182,11 +182,11 @@ impl App {
         let by_user = Share { loopback, ..config.share };
         Self {
             administrators: Administrators::new(config.admin.clone()),
-            long_polls: Places::new(config.long_polls_max, by_user),
-            watched: Places::new(WATCHED_MAX, by_user),
-            streams: Places::new(STREAMS_MAX, by_user),
-            body_bytes: Places::new(config.body_bytes_max, config.share),
-            answer_bytes: Places::new(ANSWER_BYTES_MAX, config.share),
+            long_polls: Budget::new(config.long_polls_max, by_user),
+            watched: Budget::new(WATCHED_MAX, by_user),
+            streams: Budget::new(STREAMS_MAX, by_user),
+            body_bytes: Budget::new(config.body_bytes_max, config.share),
+            answer_bytes: Budget::new(ANSWER_BYTES_MAX, config.share),
             web_origins: WebOrigins::new(&config),
             engine,
             config,

@@ -15,7 +15,7 @@ use hyper::header::{CONTENT_ENCODING, EXPECT};
 
 use crate::access::{Caller, Refusal};
 use crate::app::App;
-use crate::app::places::Place;
+use crate::app::budget::Place;
 use crate::message::Response;
 use crate::message::body::{RequestBody, Sender};
 use crate::message::connection::Connection;

@@ -17,11 +17,11 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::near::Near;
+use super::connection_limit::{self, Seat, too_many_connections};
+use super::placement::Near;
 use super::redis;
-use super::seats::{self, Seat, too_many_connections};
 use super::trace::Trace;
-use crate::access::{LastKnown, certificate};
+use crate::access::{ConnectionCache, certificate};
 use crate::api::redis::Scripts;
 use crate::app::App;
 use crate::app::long_answer::counted;
@@ -161,13 +161,13 @@ where
     // clients that are answered too early would take the processor from the other threads, and from this one at the end of
     // its next sync (docs/notes/speed.md).
     let stands_back = || near.as_ref().is_some_and(Near::is_last);
-    let last_known = Arc::new(LastKnown::default());
+    let connection_cache = Arc::new(ConnectionCache::default());
     let answer = |request| {
         connection.delivery.seen();
-        answer(&app, &connection, &last_known, adapt::request(request))
+        answer(&app, &connection, &connection_cache, adapt::request(request))
     };
     let http1 = Http1::new(stream, connection.crowded.map(too_many_connections));
-    let over = over(&app, &last_known);
+    let over = over(&app, &connection_cache);
     let mut stream = http1.serve(patience, over, is_stopping, stands_back, adapt::refusal, answer).await;
     connection.delivery.close();
     tokio::select! {
@@ -183,13 +183,13 @@ where
 {
     // Several answers are on their way at once, and a write can't be assigned to one of them.
     connection.delivery.share();
-    let last_known = Arc::new(LastKnown::default());
-    let over = over(&app, &last_known);
+    let connection_cache = Arc::new(ConnectionCache::default());
+    let over = over(&app, &connection_cache);
     let (patience, write_timeout, peer) =
         (app.patience(&connection), app.config.write_timeout, connection.peer);
     let answer = move |request| {
-        let (app, connection, last_known) = (app.clone(), connection.clone(), last_known.clone());
-        async move { answer(&app, &connection, &last_known, request).await }
+        let (app, connection, connection_cache) = (app.clone(), connection.clone(), connection_cache.clone());
+        async move { answer(&app, &connection, &connection_cache, request).await }
     };
     if let Err(error) = http2::serve(stream, patience, write_timeout, over, answer).await {
         tracing::debug!(%peer, %error, "a connection ended early");
@@ -216,7 +216,7 @@ impl Drop for Counted {
 pub(super) fn answer(
     app: &Arc<App>,
     connection: &Arc<Connection>,
-    last_known: &LastKnown,
+    connection_cache: &ConnectionCache,
     mut request: Request,
 ) -> impl Future<Output = Response> {
     request.count_body(connection);
@@ -226,12 +226,11 @@ pub(super) fn answer(
     let forwarded = connection.trusted.then(|| connection.client(request.headers()));
     let is_read = route.as_ref().is_ok_and(Route::is_read);
     let only_json = dialect == Dialect::Claims && accepts_only_json(request.headers());
-    let crowded = || seats::refusal(connection, &route);
+    let crowded = || connection_limit::refusal(connection, &route);
     let answer = match crowded().or_else(|| app.web_origins.refusal(connection, &request)) {
         Some(refusal) => dispatch::refused(app.clone(), request, Dialect::Other, refusal),
-        None => {
-            trace.follow(|| dispatch::answer(app.clone(), connection.clone(), last_known, request, route))
-        }
+        None => trace
+            .follow(|| dispatch::answer(app.clone(), connection.clone(), connection_cache, request, route)),
     };
     async move {
         let mut response =
@@ -250,15 +249,18 @@ pub(super) fn answer(
 
 /// Waits until a connection has to end: the node stops, or the last credentials on this connection were withdrawn.
 /// In a box, so that a connection without access control has no room for credentials.
-pub(super) fn over(app: &App, last_known: &Arc<LastKnown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+pub(super) fn over(
+    app: &App,
+    connection_cache: &Arc<ConnectionCache>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let stopping = stopped(app.stopping.clone());
     if !app.guards.access.is_on() {
         return Box::pin(stopping);
     }
-    let (mut changes, last_known) = (app.guards.access.changes(), last_known.clone());
+    let (mut changes, connection_cache) = (app.guards.access.changes(), connection_cache.clone());
     Box::pin(async move {
         let withdrawn = async {
-            while !last_known.is_withdrawn() {
+            while !connection_cache.is_withdrawn() {
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }

@@ -1,13 +1,14 @@
 //! The server: accepts connections, has them served, stops in order.
 //!
-//! In:    TCP connections (`listeners.rs`). Out: each with a seat (`seats.rs`), on a thread (`near.rs`), to `connection.rs`.
+//! In:    TCP connections (`listeners.rs`). Out: each with a seat (`connection_limit.rs`), on a thread (`placement.rs`), to
+//!        `connection.rs`.
 //! Never: lets one connection, or too many of them, keep the others from being served.
 
 pub mod connection;
+pub mod connection_limit;
 mod listeners;
-mod near;
+mod placement;
 mod redis;
-pub mod seats;
 pub mod trace;
 
 use std::net::SocketAddr;
@@ -19,9 +20,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use self::connection::{Speaks, serve};
+use self::connection_limit::{Seat, Seats, farewell, turn_away};
 use self::listeners::Listeners;
-use self::near::{NearPlaces, begins_with_probe};
-use self::seats::{Seat, Seats, farewell, turn_away};
+use self::placement::{NearPlaces, begins_with_probe};
 use crate::api::redis::Scripts;
 use crate::app::pool::Pool;
 use crate::app::{App, Guards};

@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tracing::Level;
 
 use super::connection::{Counted, over};
-use super::near::Near;
+use super::placement::Near;
 use super::trace::CommandSpan;
 use crate::api::redis::{self, Scripts, Session};
 use crate::app::App;
-use crate::app::places::Place;
+use crate::app::budget::Place;
 use crate::message::connection::Connection;
 use crate::observe::Dialect;
 use crate::resp::{Parser, Reply};
@@ -43,7 +43,7 @@ pub(super) async fn talk<S>(
 {
     let _counted = Counted::new(&app);
     let session = Session::new(scripts);
-    let mut over = over(&app, session.last_known());
+    let mut over = over(&app, session.connection_cache());
     let mut talk = Talk {
         stream,
         session,

@@ -5,7 +5,7 @@
 
 use leasehold_server::app::Guards;
 use leasehold_server::config::{Config, Options};
-use leasehold_server::serve::seats::HEALTH_PLACES;
+use leasehold_server::serve::connection_limit::HEALTH_PLACES;
 use rustix::process::{Resource, getrlimit};
 
 use super::super::connect::block_on;

@@ -18,7 +18,7 @@ use super::parse::{self, RenewalIds};
 use super::{RENEWALS_BODY_LEN_MAX, render};
 use crate::access::{Caller, Refusal};
 use crate::app::App;
-use crate::app::places::Place;
+use crate::app::budget::Place;
 use crate::app::receive::read_body;
 use crate::message::connection::{Connection, Full};
 use crate::message::problem::{engine_problem, problem, try_again};

@@ -3,12 +3,12 @@
 //! In:    POST, PATCH, PUT and GET of claims. Out: commands, and the table's answers as JSON.
 //! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
 
+mod blockers;
 mod endings;
-mod in_the_way;
 mod items;
+mod json_check;
 mod list;
 mod parse;
-mod readable;
 mod render;
 mod wait;
 
@@ -24,8 +24,8 @@ use leasehold_core::{
     View,
 };
 
+use self::blockers::blockers;
 pub use self::endings::endings;
-use self::in_the_way::in_the_way;
 use self::items::SetBody;
 pub use self::list::list;
 use self::parse::{ClaimBody, Patch};
@@ -384,7 +384,7 @@ fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
 fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: &Caller) -> Response {
     match patch {
         Patch::Activate | Patch::ActivateWithTtl(_) => {
-            let found = app.engine.read(|table, now_us| in_the_way(table, view, now_us));
+            let found = app.engine.read(|table, now_us| blockers(table, view, now_us));
             json(StatusCode::CONFLICT, render::conflict(view, &found, caller, base_url))
         }
         Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),

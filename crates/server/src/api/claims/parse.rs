@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::items::{self, SetBody, resource_mistake};
-use super::readable;
+use super::json_check;
 use crate::message::headers::Headers;
 use crate::message::query::{parameters, parse_seconds, seconds_to_us};
 use crate::message::{Response, json};
@@ -451,7 +451,7 @@ fn data_mistake(data: &RawValue) -> Option<String> {
     if data.get().len() > limits::DATA_LEN_MAX {
         return Some(format!("must be at most {} bytes of JSON", limits::DATA_LEN_MAX));
     }
-    readable::check(data.get())
+    json_check::check(data.get())
         .err()
         .map(|error| format!("is JSON that not every client could read: {error}"))
 }

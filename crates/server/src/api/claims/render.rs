@@ -11,12 +11,12 @@ use leasehold_core::table::Fate;
 use leasehold_core::{Claim, ClaimId, Format, Mode, Outcome, Rejection, SetView, Status, View};
 use serde_json::json;
 
-use super::in_the_way::InTheWay;
+use super::blockers::Blocker;
 use super::parse::Patch;
 use crate::access::Caller;
+use crate::api::redact::redacted_data;
 use crate::api::refused::told_of;
 use crate::api::session_name;
-use crate::api::shown::shown_data;
 use crate::message::time::write_rfc3339;
 use crate::message::{Response, digits, json};
 use leasehold_engine::clock::wall_us;
@@ -139,7 +139,7 @@ fn history(out: &mut Vec<u8>, claim: &Claim) -> Range<usize> {
 
 /// As it was sent, if it was JSON; what came as bytes through another dialect is shown as text.
 fn user_data(out: &mut Vec<u8>, claim: &Claim) {
-    match shown_data(claim).as_deref() {
+    match redacted_data(claim).as_deref() {
         None => raw(out, "null"),
         Some(data) if data.format == Format::Json => out.extend_from_slice(&data.bytes),
         Some(data) => text(out, &String::from_utf8_lossy(&data.bytes)),
@@ -186,11 +186,11 @@ fn number(out: &mut Vec<u8>, member: &str, number: Option<u64>) {
 
 /// A waiting claim that asked to be active, and what it waits for, as far as the caller may see it. Where all is plain, the
 /// holder says it all, as it always did.
-pub(super) fn conflict(view: &View, found: &[InTheWay], caller: &Caller, base_url: &str) -> Vec<u8> {
+pub(super) fn conflict(view: &View, found: &[Blocker], caller: &Caller, base_url: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     detail(&mut out, view, base_url);
     out.pop();
-    let visible = |found: &&InTheWay| caller.may_see_view(&found.by);
+    let visible = |found: &&Blocker| caller.may_see_view(&found.by);
     if view.set.is_some() || found.iter().any(|found| found.by.set.is_some()) {
         let blocked = found.iter().map(|found| {
             json!({ "resource": &*found.resource, "by": Some(found).filter(visible).map(|found| told_of(&found.by)) })

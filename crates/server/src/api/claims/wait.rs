@@ -13,7 +13,7 @@ use super::parse::Patch;
 use super::{NewRequest, command, told};
 use crate::access::Caller;
 use crate::app::App;
-use crate::app::unheard::UnheardClaim;
+use crate::app::lost_answer::UnansweredClaim;
 use leasehold_engine::EngineError;
 use leasehold_engine::machine;
 use leasehold_engine::publish::Waiter;
@@ -27,8 +27,8 @@ pub(super) async fn claim(
 ) -> Result<Outcome, EngineError> {
     let NewRequest { command, id, keyed } = new;
     let waiter = app.engine.publisher().wait_for(id);
-    let mut unheard = UnheardClaim::new(&app.engine, (!keyed).then_some(id));
-    let made = unheard.watch(app.engine.submit(command).await);
+    let mut unanswered = UnansweredClaim::new(&app.engine, (!keyed).then_some(id));
+    let made = unanswered.watch(app.engine.submit(command).await);
     // The claim exists: what is not known from here on is unknown, and never "nothing happened".
     let unknown = |_| EngineError::Unknown;
     let outcome = match made? {
@@ -53,7 +53,7 @@ pub(super) async fn claim(
         }
         outcome => outcome,
     };
-    unheard.defuse();
+    unanswered.defuse();
     Ok(outcome)
 }
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::who::{Person, Who};
 use crate::access::Caller;
-use crate::api::on_resource::conceal;
+use crate::api::one_resource_view::conceal;
+use crate::api::redact::redacted_data;
 use crate::api::session_name;
-use crate::api::shown::shown_data;
 use crate::message::time::rfc3339;
 use leasehold_engine::clock::wall_us;
 
@@ -215,7 +215,7 @@ fn seconds(micros: Option<u64>) -> Value {
 }
 
 fn data(claim: &Claim) -> Value {
-    let Some(data) = shown_data(claim) else { return Value::Null };
+    let Some(data) = redacted_data(claim) else { return Value::Null };
     if data.bytes.len() > DATA_SHOWN_MAX {
         let start = String::from_utf8_lossy(&data.bytes[..DATA_SHOWN_MAX]);
         return format!("{start}… ({} bytes)", data.bytes.len()).into();

@@ -22,7 +22,7 @@ use self::parse::{Ask, Caller, ListAsk};
 use self::render::{Errno, Fate};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
-use crate::api::on_resource::{boxed_on_resource, on_resource};
+use crate::api::one_resource_view::{boxed_on_resource, on_resource};
 use crate::api::refused::{limited, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;

@@ -14,7 +14,7 @@ use super::render::{Errno, Fate};
 use super::{settled, too_long};
 use crate::access::Caller as Access;
 use crate::access::rules::Verb;
-use crate::api::on_resource::is_alone;
+use crate::api::one_resource_view::is_alone;
 use crate::app::App;
 use crate::audit::Noted;
 use crate::message::Response;

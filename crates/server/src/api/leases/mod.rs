@@ -14,7 +14,7 @@ mod parse;
 pub mod path;
 mod render;
 mod report;
-mod when;
+mod time_text;
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use self::parse::{Format, bad};
 use self::path::PathMistake;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::on_resource::{is_alone, on_resource};
+use crate::api::one_resource_view::{is_alone, on_resource};
 use crate::api::refused::unexpected;
 use crate::app::App;
 use crate::app::receive::read_body;

@@ -17,8 +17,8 @@ use super::lease::{Lease, Times, is_held, times};
 use super::parse::Format;
 use super::report;
 use crate::access::Caller;
+use crate::api::redact::redacted_data;
 use crate::api::refused::{limit, unexpected};
-use crate::api::shown::shown_data;
 use crate::message::problem::{engine_problem, problem, try_again};
 use crate::message::{Response, typed};
 use leasehold_engine::EngineError;
@@ -113,7 +113,7 @@ pub(super) fn html(status: StatusCode, page: String) -> Response {
 
 /// The client data as it was sent.
 pub(super) fn client_data(view: &View) -> Response {
-    match shown_data(&view.claim).as_deref() {
+    match redacted_data(&view.claim).as_deref() {
         Some(Data { format: DataFormat::Json, bytes }) => {
             typed(StatusCode::OK, "application/json", bytes.to_vec())
         }
@@ -182,7 +182,7 @@ fn lease_json(lease: &Lease, who: &Caller) -> Vec<u8> {
         key: &lease.resource,
         summary: Summary::new(lease.latest.as_ref(), who, now_wall_us),
         client_object: client_object(
-            lease.latest.as_ref().and_then(|view| shown_data(&view.claim)).as_deref(),
+            lease.latest.as_ref().and_then(|view| redacted_data(&view.claim)).as_deref(),
         ),
         history: lease.history.iter().map(|view| past_json(view, who, now_wall_us)).collect(),
         other_holders: lease.others.iter().map(|view| Summary::new(Some(view), who, now_wall_us)).collect(),

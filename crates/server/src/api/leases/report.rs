@@ -9,9 +9,9 @@ use leasehold_engine::clock::wall_us;
 use super::client::{Client, Names, names};
 use super::lease::{Lease, is_held, times};
 use super::path::{href, namespace_and_name};
-use super::when::{ago, distance, span, utc, utc_cell};
+use super::time_text::{ago, distance, span, utc, utc_cell};
 use crate::access::Caller;
-use crate::api::shown::shown_data;
+use crate::api::redact::redacted_data;
 
 /// Client data beyond this is cut in reports.
 const DATA_SHOWN_MAX: usize = 4096;
@@ -142,7 +142,7 @@ fn facts(lease: &Lease, client: &Client<'_>) -> Vec<Fact> {
         facts.push(("waiting", format!("{} in the queue", lease.waiting)));
     }
     facts.extend([("version", claim.version.to_string()), ("token", claim.token.to_string())]);
-    facts.extend(shown_data(claim).map(|data| ("data", data_size(&data))));
+    facts.extend(redacted_data(claim).map(|data| ("data", data_size(&data))));
     facts
 }
 
@@ -168,7 +168,7 @@ fn printable(data: &Data) -> Option<&str> {
 }
 
 fn shown_text(lease: &Lease) -> Option<String> {
-    let data = shown_data(&lease.latest.as_ref()?.claim)?;
+    let data = redacted_data(&lease.latest.as_ref()?.claim)?;
     let text = printable(&data)?;
     match text.char_indices().nth(DATA_SHOWN_MAX) {
         Some((end, _)) => Some(format!("{} ...", &text[..end])),

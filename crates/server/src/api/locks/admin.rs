@@ -15,7 +15,7 @@ use super::parse::is_name;
 use super::{HAL, render};
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::on_resource::on_resource;
+use crate::api::one_resource_view::on_resource;
 use crate::api::refused::{conflict, unexpected};
 use crate::app::App;
 use crate::app::long_answer::{BodyWriter, Unfinished, long_answer};

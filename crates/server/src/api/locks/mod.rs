@@ -26,7 +26,7 @@ pub use self::orphans::{withdraw_of_silent_nodes, withdraw_orphans};
 pub use self::parse::is_name;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::on_resource::{is_alone, on_resource};
+use crate::api::one_resource_view::{is_alone, on_resource};
 use crate::api::refused::{conflict, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;

@@ -15,7 +15,7 @@ use super::orphans::NODE_SILENT;
 use crate::access::Caller;
 use crate::api::refused::{limited, unexpected};
 use crate::app::App;
-use crate::app::unheard::UnheardClaim;
+use crate::app::lost_answer::UnansweredClaim;
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, problem};
 use crate::message::{Response, empty};
@@ -81,7 +81,7 @@ pub(super) async fn acquire(
     };
     let waiter = app.engine.publisher().wait_for(id);
     // From here on: whatever stops this function without an answer takes the claim back.
-    let mut guard = UnheardClaim::new(&app.engine, Some(id));
+    let mut guard = UnansweredClaim::new(&app.engine, Some(id));
     let made = guard.watch(app.engine.submit(Command::Claim(new)).await);
     let view = match made? {
         Outcome::Granted(view) => Ok(*view),

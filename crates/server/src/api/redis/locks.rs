@@ -14,11 +14,11 @@ use leasehold_core::{
 use leasehold_engine::{EngineError, Settled, machine};
 
 use super::Refused;
+use super::log_once::OncePerMinute;
 use super::request::{NewTtl, Request, Unit};
-use super::seldom::Seldom;
 use crate::access::Caller;
 use crate::access::rules::Verb;
-use crate::api::shown::hash;
+use crate::api::redact::hash;
 use crate::app::App;
 use crate::audit::Noted;
 use crate::message::connection::Connection;
@@ -305,7 +305,7 @@ impl Asker<'_> {
     /// A lock that is refused because it is held with the very same value: most likely, the nodes of this cluster were
     /// given to a Redlock client as independent masters.
     fn look_for_trap(&self, holder: &View, value: &[u8]) {
-        static TRAP: Seldom = Seldom::new();
+        static TRAP: OncePerMinute = OncePerMinute::new();
         if value.len() < UNIQUE_LEN_MIN || self.app.engine.is_alone() || !self.is_own(holder, value) {
             return;
         }

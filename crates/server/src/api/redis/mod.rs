@@ -11,9 +11,9 @@
 //! 4. `locks.rs`      the same through the engine
 
 mod locks;
+mod log_once;
 mod request;
 mod scripts;
-mod seldom;
 mod session;
 
 use std::borrow::Cow;
@@ -202,7 +202,7 @@ pub async fn answer(
 
 /// Who asks, by the credentials of the connection: they may have been withdrawn since they were given.
 async fn recognise(app: &App, connection: &Connection, session: &Session) -> Result<Caller, Refusal> {
-    match app.guards.access.recognise(connection, session.last_known(), session.headers())? {
+    match app.guards.access.recognise(connection, session.connection_cache(), session.headers())? {
         Recognised::Known(caller) => Ok(caller),
         Recognised::Unknown(pending) => Ok(Box::pin(app.guards.access.resolve(*pending)).await),
     }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::AUTHORIZATION;
 
-use super::seldom::Seldom;
+use super::log_once::OncePerMinute;
 use super::{Answered, Refused, Scripts, recognise};
-use crate::access::LastKnown;
+use crate::access::ConnectionCache;
 use crate::app::App;
 use crate::message::connection::Connection;
 use crate::message::headers::Headers;
@@ -32,7 +32,7 @@ pub struct Session {
     protocol: Protocol,
     /// The credentials, in the form in which an HTTP client would send them.
     headers: Headers,
-    last_known: Arc<LastKnown>,
+    connection_cache: Arc<ConnectionCache>,
     is_known: bool,
     name: Bytes,
     id: u64,
@@ -58,8 +58,8 @@ impl Session {
     }
 
     /// Whom its credentials stood for last.
-    pub fn last_known(&self) -> &Arc<LastKnown> {
-        &self.last_known
+    pub fn connection_cache(&self) -> &Arc<ConnectionCache> {
+        &self.connection_cache
     }
 
     pub(super) fn scripts(&self) -> &Scripts {
@@ -82,7 +82,7 @@ impl Session {
         Some(match (name, arguments) {
             // A web page that was made to send requests here. Redis closes such connections, too.
             ("POST" | "HOST:", _) => {
-                static HTTP: Seldom = Seldom::new();
+                static HTTP: OncePerMinute = OncePerMinute::new();
                 if HTTP.is_time() {
                     let peer = connection.peer;
                     tracing::warn!(%peer, "an HTTP request arrived on the port for Redis clients: the connection was closed");
@@ -100,8 +100,9 @@ impl Session {
             ("PING" | "ECHO", _) => wrong(),
             ("QUIT", _) => Answered::closing(Reply::OK),
             ("RESET", []) => {
-                let (id, scripts, last_known) = (self.id, self.scripts.clone(), self.last_known.clone());
-                *self = Self { id, scripts, last_known, ..Self::default() };
+                let (id, scripts, connection_cache) =
+                    (self.id, self.scripts.clone(), self.connection_cache.clone());
+                *self = Self { id, scripts, connection_cache, ..Self::default() };
                 Answered::ok(Reply::Simple("RESET"))
             }
             ("SELECT", [database]) if **database == *b"0" => Answered::ok(Reply::OK),

@@ -4,14 +4,14 @@
 //! Never: leaves out a status that a client can meet.
 //!
 //! - `claims.rs`, `locks.rs`, `leases.rs`, `dss.rs`  a dialect each
-//! - `looking.rs`                                    who holds what, events, who asks
+//! - `inspect.rs`                                    who holds what, events, who asks
 //! - `operating.rs`                                  the cluster, backups, limits, probes and metrics
 
 mod claims;
 mod dss;
+mod inspect;
 mod leases;
 mod locks;
-mod looking;
 mod operating;
 
 use serde_json::{Map, Value, json};
@@ -31,7 +31,7 @@ pub(super) fn all() -> Value {
         locks::calls(),
         leases::calls(),
         dss::calls(),
-        looking::calls(),
+        inspect::calls(),
         operating::calls(),
     ];
     let mut paths = Map::new();

@@ -10,10 +10,10 @@ use leasehold_engine::machine;
 /// Seconds between two lines of one kind.
 const EVERY: u64 = 60;
 
-/// One kind of log line.
-pub(super) struct Seldom(AtomicU64);
+/// One kind of log line, written once a minute at most.
+pub(super) struct OncePerMinute(AtomicU64);
 
-impl Seldom {
+impl OncePerMinute {
     /// A kind that was never logged.
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(0))

@@ -12,7 +12,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::app::places::{Place, Places};
+use crate::app::budget::{Budget, Place};
 use crate::config::Config;
 use crate::message::Response;
 use crate::message::connection::Connection;
@@ -27,9 +27,9 @@ const TOO_MANY: &str = "too-many-connections";
 
 /// All seats.
 pub(super) struct Seats {
-    places: Arc<Places>,
+    places: Arc<Budget>,
     /// Further seats, for health pages only.
-    health_places: Arc<Places>,
+    health_places: Arc<Budget>,
     /// Proxies, which speak for many clients and have no share.
     proxies: Vec<IpAddr>,
 }
@@ -45,8 +45,8 @@ pub(super) struct Seat {
 impl Seats {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            places: Places::new(config.connections_max, config.share),
-            health_places: Places::new(HEALTH_PLACES, config.share),
+            places: Budget::new(config.connections_max, config.share),
+            health_places: Budget::new(HEALTH_PLACES, config.share),
             proxies: config.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
         }
     }

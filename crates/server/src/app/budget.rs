@@ -1,4 +1,4 @@
-//! Places: a budget for something that clients use up, and the share of it that one client may take.
+//! A budget: places for something that clients use up, and the share of them that one client may take.
 //!
 //! In:    a client's name: its user, or its address. Out: a place, given back when it is dropped; or why there is none.
 //! Never: lets one client take more than its share, or remembers a client that has no place.
@@ -13,9 +13,9 @@ use crate::access::identity::{ANONYMOUS, client_of, user_of};
 use crate::config::Share;
 use crate::message::connection::Full;
 
-/// Places of one kind.
+/// The places of one kind, and how many of them are taken.
 #[derive(Debug)]
-pub struct Places {
+pub struct Budget {
     max: usize,
     share: Share,
     taken: Mutex<Taken>,
@@ -30,13 +30,13 @@ struct Taken {
 /// Some places, until this is dropped.
 #[derive(Debug)]
 pub struct Place {
-    places: Arc<Places>,
+    budget: Arc<Budget>,
     /// Whose share it is part of.
     client: Option<Arc<str>>,
     count: usize,
 }
 
-impl Places {
+impl Budget {
     /// This many places, and the share of one client.
     pub fn new(max: usize, share: Share) -> Arc<Self> {
         Arc::new(Self { max, share, taken: Mutex::default() })
@@ -50,7 +50,7 @@ impl Places {
 
     /// Takes a place for nobody in particular: a proxy, which speaks for many.
     pub fn take_for_many(self: &Arc<Self>) -> Result<Place, Full> {
-        let mut place = Place { places: self.clone(), client: None, count: 0 };
+        let mut place = Place { budget: self.clone(), client: None, count: 0 };
         place.extend(1).map(|()| place)
     }
 
@@ -63,7 +63,7 @@ impl Places {
 
     /// A place of this client that may grow: it has none yet.
     pub fn none_yet(self: &Arc<Self>, owner: &Arc<str>) -> Place {
-        Place { places: self.clone(), client: Some(client_name(owner)), count: 0 }
+        Place { budget: self.clone(), client: Some(client_name(owner)), count: 0 }
     }
 
     /// How many are taken.
@@ -82,14 +82,14 @@ impl Places {
 impl Place {
     /// Takes more, or leaves everything as it is.
     pub fn extend(&mut self, count: usize) -> Result<(), Full> {
-        let places = &self.places;
-        let mut taken = places.taken.lock();
-        if taken.total + count > places.max {
+        let budget = &self.budget;
+        let mut taken = budget.taken.lock();
+        if taken.total + count > budget.max {
             return Err(Full::Total);
         }
         if let Some(client) = &self.client {
             let own = taken.by_client.get(client).copied().unwrap_or(0) + count;
-            if own > places.share_of(client) {
+            if own > budget.share_of(client) {
                 return Err(Full::Client);
             }
             taken.by_client.insert(client.clone(), own);
@@ -102,7 +102,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
+        let mut taken = self.budget.taken.lock();
         taken.total -= self.count;
         let Some(client) = self.client.as_ref().filter(|_| self.count > 0) else { return };
         if let Some(own) = taken.by_client.get_mut(client) {
@@ -134,30 +134,30 @@ mod tests {
 
     const QUARTER: Share = Share { client: 0.25, loopback: 1.0 };
 
-    fn take(places: &Arc<Places>, name: &str) -> Result<Place, Full> {
-        places.take(&name.into())
+    fn take(budget: &Arc<Budget>, name: &str) -> Result<Place, Full> {
+        budget.take(&name.into())
     }
 
     #[test]
     fn one_client_takes_its_share_and_no_more() {
-        let places = Places::new(8, QUARTER);
-        let anna: Vec<_> = (0..2).map(|_| take(&places, "anna").unwrap()).collect();
-        assert_eq!(take(&places, "anna").unwrap_err(), Full::Client);
-        let local: Vec<_> = (0..6).map(|_| take(&places, "127.0.0.1").unwrap()).collect();
-        assert_eq!(take(&places, "bert").unwrap_err(), Full::Total);
+        let budget = Budget::new(8, QUARTER);
+        let anna: Vec<_> = (0..2).map(|_| take(&budget, "anna").unwrap()).collect();
+        assert_eq!(take(&budget, "anna").unwrap_err(), Full::Client);
+        let local: Vec<_> = (0..6).map(|_| take(&budget, "127.0.0.1").unwrap()).collect();
+        assert_eq!(take(&budget, "bert").unwrap_err(), Full::Total);
         drop((anna, local));
-        assert_eq!(places.taken(), 0);
-        assert!(places.taken.lock().by_client.is_empty());
+        assert_eq!(budget.taken(), 0);
+        assert!(budget.taken.lock().by_client.is_empty());
     }
 
     #[test]
     fn a_place_grows_and_gives_everything_back() {
-        let places = Places::new(100, QUARTER);
-        let mut place = places.none_yet(&"10.0.0.1".into());
+        let budget = Budget::new(100, QUARTER);
+        let mut place = budget.none_yet(&"10.0.0.1".into());
         assert!(place.extend(20).is_ok());
         assert_eq!((place.extend(6), place.extend(5)), (Err(Full::Client), Ok(())));
         drop(place);
-        assert_eq!(places.taken(), 0);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use leasehold_core::ClaimId;
 use leasehold_engine::{Engine, EngineError};
 
-/// Takes a claim back when this is dropped: a request is dropped when its connection is gone.
-pub struct UnheardClaim {
+/// A claim whose client has no answer yet. Dropping this takes the claim back: a request is dropped when its connection is gone.
+pub struct UnansweredClaim {
     engine: Arc<Engine>,
     claim: Option<ClaimId>,
 }
 
-impl UnheardClaim {
+impl UnansweredClaim {
     /// Guards a claim, or nothing.
     pub fn new(engine: &Arc<Engine>, claim: Option<ClaimId>) -> Self {
         Self { engine: engine.clone(), claim }
@@ -46,7 +46,7 @@ impl UnheardClaim {
     }
 }
 
-impl Drop for UnheardClaim {
+impl Drop for UnansweredClaim {
     fn drop(&mut self) {
         if let Some(id) = self.claim {
             self.engine.withdraw(id, "its client went away while it waited");

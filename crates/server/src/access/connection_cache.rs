@@ -16,14 +16,14 @@ use super::unix_now;
 /// The last good credentials on a connection. The next request usually has the same, which then need not be hashed and
 /// looked up.
 #[derive(Default)]
-pub struct LastKnown(Mutex<Option<Known>>);
+pub struct ConnectionCache(Mutex<Option<Known>>);
 
 struct Known {
     credentials: Zeroizing<Box<str>>,
     ticket: Arc<Ticket>,
 }
 
-impl LastKnown {
+impl ConnectionCache {
     pub(super) fn find(&self, policy: &Arc<Policy>, credentials: &str) -> Option<Arc<Ticket>> {
         let last = self.0.lock();
         let known = last.as_ref().filter(|known| {
@@ -45,10 +45,10 @@ impl LastKnown {
     }
 }
 
-impl fmt::Debug for LastKnown {
+impl fmt::Debug for ConnectionCache {
     /// Nothing of it: secrets stay out of logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastKnown").finish_non_exhaustive()
+        f.debug_struct("ConnectionCache").finish_non_exhaustive()
     }
 }
 
@@ -72,11 +72,11 @@ mod tests {
     use crate::message::headers::Headers;
 
     /// Who asks with this key over this connection.
-    fn ticket(access: &Access, last_known: &LastKnown, key: &str) -> Arc<Ticket> {
+    fn ticket(access: &Access, connection_cache: &ConnectionCache, key: &str) -> Arc<Ticket> {
         let headers = Headers::from_iter([(AUTHORIZATION, format!("Bearer {key}"))]);
         let address = "127.0.0.1:9".parse().unwrap();
         let connection = Connection::new(address, address, &[]);
-        match access.recognise(&connection, last_known, &headers) {
+        match access.recognise(&connection, connection_cache, &headers) {
             Ok(Recognised::Known(Caller(Some(ticket)))) => ticket,
             _ => panic!("a key is known at once, or not at all"),
         }
@@ -84,18 +84,18 @@ mod tests {
 
     #[test]
     fn who_was_known_on_a_connection_is_known_again_until_the_keys_change() {
-        let path = std::env::temp_dir().join(format!("leasehold-last-known-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("leasehold-connection-cache-{}", std::process::id()));
         let mut file = KeyFile::default();
         let (anna, entry) = file.make("anna", &[], "", 0, None).unwrap();
         let (bert, _) = file.make("bert", &[], "", 0, None).unwrap();
         file.write(&path).unwrap();
         let options = AccessOptions { keys: Some(path.clone()), ..AccessOptions::default() };
         let access = Access::new(Some(Policy::new(&options, None).unwrap()), None, None);
-        let last_known = LastKnown::default();
-        let ask = |key: &str| ticket(&access, &last_known, key);
+        let connection_cache = ConnectionCache::default();
+        let ask = |key: &str| ticket(&access, &connection_cache, key);
 
         let first = ask(&anna);
-        assert!(!format!("{last_known:?}").contains(&anna), "secrets are not shown");
+        assert!(!format!("{connection_cache:?}").contains(&anna), "secrets are not shown");
         assert!(Arc::ptr_eq(&first, &ask(&anna)), "nothing is looked up twice");
         assert_eq!(&*ask(&bert).identity.user, "bert");
         assert_eq!(&*ask(&anna).identity.user, "anna");

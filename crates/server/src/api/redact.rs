@@ -12,7 +12,7 @@ use ring::digest::{Context, SHA256};
 const DIGITS: usize = 16;
 
 /// The data of a claim, for everybody who may see the claim.
-pub(super) fn shown_data(claim: &Claim) -> Option<Cow<'_, Data>> {
+pub(super) fn redacted_data(claim: &Claim) -> Option<Cow<'_, Data>> {
     let data = claim.data.as_deref()?;
     match data.format {
         Format::Json | Format::Bytes => Some(Cow::Borrowed(data)),

@@ -11,13 +11,13 @@ use leasehold_core::{Mode, Table, View};
 const LOOKED_AT_MAX: usize = 1_000;
 
 /// A resource, and the first claim there that the waiting one has to wait for.
-pub(super) struct InTheWay {
+pub(super) struct Blocker {
     pub(super) resource: Arc<str>,
     pub(super) by: View,
 }
 
 /// One for each item that is not free, in their order.
-pub(super) fn in_the_way(table: &Table, view: &View, now_us: u64) -> Vec<InTheWay> {
+pub(super) fn blockers(table: &Table, view: &View, now_us: u64) -> Vec<Blocker> {
     if view.items().is_empty() {
         let (resource, position) = (&view.claim.resource, view.position.unwrap_or(1));
         return first_before(table, resource, Mode::Exclusive, position, now_us).into_iter().collect();
@@ -28,7 +28,7 @@ pub(super) fn in_the_way(table: &Table, view: &View, now_us: u64) -> Vec<InTheWa
     view.items().iter().filter_map(of_item).collect()
 }
 
-fn first_before(table: &Table, name: &Arc<str>, mode: Mode, position: u64, now_us: u64) -> Option<InTheWay> {
+fn first_before(table: &Table, name: &Arc<str>, mode: Mode, position: u64, now_us: u64) -> Option<Blocker> {
     let resource = table.resource(name)?;
     let place = usize::try_from(position).unwrap_or(usize::MAX);
     let own = resource.queue().nth(place - 1)?;
@@ -39,7 +39,7 @@ fn first_before(table: &Table, name: &Arc<str>, mode: Mode, position: u64, now_u
     let mut before = before.take(LOOKED_AT_MAX).map(|seq| table.view_at(seq, now_us)).peekable();
     let first = before.peek().cloned();
     let by = before.find(|other| !is_alike(mode, mode_on(other, name))).or(first)?;
-    Some(InTheWay { resource: name.clone(), by })
+    Some(Blocker { resource: name.clone(), by })
 }
 
 /// Whether two of these may hold together, given room.

@@ -35,7 +35,7 @@ impl Near {
     }
 }
 
-/// All of them.
+/// All places near the engine.
 pub(super) struct NearPlaces(Arc<Semaphore>);
 
 impl Default for NearPlaces {

@@ -23,7 +23,7 @@ use super::types::NodeId;
 use crate::machine::simulated::{Bug, is_planted};
 use crate::machine::{Instant, random};
 
-/// Whether this node made a claim's id (with [`Awaited::claim_id`]).
+/// Whether this node made a claim's id (with [`InFlight::claim_id`]).
 pub(super) fn is_of_node(id: ClaimId, node: NodeId) -> bool {
     (id.as_u128() >> 112) as u64 == node & 0xffff
 }
@@ -75,7 +75,7 @@ struct OnItsWay {
 
 /// The parcels of this process.
 #[derive(Debug)]
-pub struct Awaited {
+pub struct InFlight {
     node: NodeId,
     run: u64,
     parcels: Mutex<Numbered>,
@@ -93,7 +93,7 @@ struct Numbered {
     on_their_way: BTreeMap<u64, OnItsWay>,
 }
 
-impl Awaited {
+impl InFlight {
     /// No parcels yet, and a random number for this process.
     pub fn new(node: NodeId, newest: Arc<Newest>) -> Self {
         let (parcels, unsent, changed) = Default::default();
@@ -265,14 +265,14 @@ impl Awaited {
     /// A parcel has been applied to this node's table, for the first time: its outcomes, taken from `outcomes`.
     pub fn applied(&self, parcel: &Parcel, outcomes: &mut impl Iterator<Item = Outcome>) {
         let mut own = outcomes.take(parcel.commands.len());
-        let Some(mut awaited) = self.take(parcel) else {
+        let Some(mut sent) = self.take(parcel) else {
             own.for_each(drop);
             return;
         };
         self.changed.notify_one();
-        self.newest.note(awaited.since);
-        awaited.traced.passed("apply");
-        for reply in awaited.replies {
+        self.newest.note(sent.since);
+        sent.traced.passed("apply");
+        for reply in sent.replies {
             match reply {
                 OutcomeSender::One(reply) => {
                     if let Some(outcome) = own.next() {
@@ -303,18 +303,18 @@ mod tests {
     /// A leader that has lost its majority may take a parcel and drop it.
     #[test]
     fn a_parcel_that_a_leader_took_and_lost_is_sent_again_and_stays_in_doubt() {
-        let awaited = Awaited::new(1, Arc::default());
+        let in_flight = InFlight::new(1, Arc::default());
         let (reply, mut told) = oneshot::channel();
         let commands = Arc::new(vec![Command::Tick]);
         let origin =
-            awaited.expect(commands, vec![OutcomeSender::One(reply)], Instant::now(), Traced::default());
-        awaited.send_again_older(Duration::from_secs(3600));
-        assert!(awaited.take_unsent().is_empty(), "it is given time");
-        awaited.send_again_older(Duration::ZERO);
-        assert_eq!(awaited.take_unsent().len(), 1);
-        awaited.send_again_older(Duration::from_secs(3600));
-        assert!(awaited.take_unsent().is_empty(), "it was sent just now");
-        awaited.refuse(&origin, &EngineError::DiskFull);
+            in_flight.expect(commands, vec![OutcomeSender::One(reply)], Instant::now(), Traced::default());
+        in_flight.send_again_older(Duration::from_secs(3600));
+        assert!(in_flight.take_unsent().is_empty(), "it is given time");
+        in_flight.send_again_older(Duration::ZERO);
+        assert_eq!(in_flight.take_unsent().len(), 1);
+        in_flight.send_again_older(Duration::from_secs(3600));
+        assert!(in_flight.take_unsent().is_empty(), "it was sent just now");
+        in_flight.refuse(&origin, &EngineError::DiskFull);
         assert_eq!(told.try_recv().unwrap(), Err(EngineError::Unknown), "its first copy may be in a log");
     }
 }
