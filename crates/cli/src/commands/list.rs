@@ -87,7 +87,11 @@ async fn find(api: &Api, args: &ListArgs, status: &str) -> Result<Found, Error> 
         let fresh: Vec<ClaimInfo> =
             page.claims.into_iter().filter(|claim| seen.insert(claim.id().to_string())).collect();
         let is_joined = offset == 0 || fresh.len() < len;
-        claims.extend(fresh.into_iter().filter(|claim| claim.resource.starts_with(prefix)));
+        let is_below = |claim: &ClaimInfo| {
+            let mut others = claim.items.iter();
+            claim.resource.starts_with(prefix) || others.any(|item| item.resource.starts_with(prefix))
+        };
+        claims.extend(fresh.into_iter().filter(is_below));
         if claims.len() > args.limit || (claims.len() == args.limit && page.has_more) {
             claims.truncate(args.limit);
             return Ok(Found { claims, is_all: false });

@@ -159,6 +159,11 @@ impl Table {
         )
     }
 
+    /// Owners of claims, in order, from this name on.
+    pub fn owners_from(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.owners.range::<str, _>((Bound::Included(name), Bound::Unbounded)).map(|(owner, _)| &**owner)
+    }
+
     /// What an owner uses of its budget.
     pub fn bytes_of_owner(&self, owner: &str) -> Used {
         let used = self.owners.get(owner).map_or(0, |share| share.bytes);

@@ -76,7 +76,12 @@ impl Table {
             if let (Mode::Slots { of, .. }, Some(present)) = (item.mode, present)
                 && of != present
             {
-                let unsettled = slot.is_some_and(|slot| self.entry.unsettled.contains(&slot));
+                // What is over and still stands there sets no capacity.
+                let may_be_over = |slot| {
+                    self.entry.unsettled.contains(&slot)
+                        || (self.has_backlog() && self.entry.settled != Some(slot))
+                };
+                let unsettled = slot.is_some_and(may_be_over);
                 return Err(match unsettled {
                     true => Rejection::Unsettled(item.resource.clone()),
                     false => Rejection::Capacity { resource: item.resource.clone(), of: present },

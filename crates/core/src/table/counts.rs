@@ -54,7 +54,7 @@ fn place_of(mode: Mode) -> usize {
 
 impl Table {
     /// How many items live claims have: limits count items.
-    pub(super) fn live_items(&self) -> u64 {
+    pub fn live_items(&self) -> u64 {
         self.live() + self.holding_sets.more_items() + self.waiting_sets.more_items()
     }
 

@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// Whether more claims were due than the entry could end at its start.
-    fn has_backlog(&self) -> bool {
+    pub(super) fn has_backlog(&self) -> bool {
         self.deadlines.first().is_some_and(|(due_us, _)| due_us <= self.clock.now_us)
     }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use leasehold_core::View;
 use leasehold_core::table::Whose;
+use leasehold_core::{Table, View};
 
 use super::identity::{How, Identity, owner_with, user_of};
 use super::policy::Policy;
@@ -160,6 +160,16 @@ impl Caller {
         self.0.as_deref().is_none_or(|Ticket { identity, policy, .. }| {
             identity.how != How::Refused && policy.rules.could(identity, verb, prefix)
         })
+    }
+
+    /// Whether there may be a resource below this prefix that the caller may see: one that it may read, or has a claim on.
+    pub fn could_see_below(&self, prefix: &str, table: &Table) -> bool {
+        let Some(Ticket { identity, .. }) = self.0.as_deref() else { return true };
+        let user = &*identity.user;
+        let own = || {
+            table.owners_from(user).take_while(|owner| owner.starts_with(user)).any(|owner| self.owns(owner))
+        };
+        self.may_below(Verb::Read, prefix) || own()
     }
 
     /// Checks whether the caller may have a list of what it may see, which may be empty. Callers without credentials who can't

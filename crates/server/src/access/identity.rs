@@ -4,6 +4,7 @@
 //! Never: takes a name that could be read as another's.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Longest name of a user or group.
@@ -120,6 +121,20 @@ pub fn user_of(owner: &str) -> &str {
 /// The name that a client gave itself, in a claim's owner; all of it where there is no user in front.
 pub fn client_of(owner: &str) -> &str {
     owner.split_once(AS).map_or(owner, |(_, client)| client)
+}
+
+/// Whom budgets and rates are counted for. Those without credentials are told apart by their addresses, and in IPv6 by the /64 network
+/// in which a single machine has all the addresses it likes.
+pub fn client_name(owner: &Arc<str>) -> Arc<str> {
+    let named = if user_of(owner) == ANONYMOUS { client_of(owner) } else { owner };
+    match named.parse() {
+        Ok(IpAddr::V6(ip)) if !ip.is_loopback() => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64").into()
+        }
+        _ if named.len() == owner.len() => owner.clone(),
+        _ => named.into(),
+    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use tokio::sync::watch;
 pub use self::caller::Caller;
 use self::caller::Ticket;
 pub use self::connection_cache::ConnectionCache;
-use self::identity::How;
+use self::identity::{How, client_name};
 use self::keys::Keys;
 use self::oidc::{Provider, Verified};
 pub use self::policy::Policy;
@@ -117,8 +117,8 @@ impl Access {
             return Ok(Recognised::Known(Caller(None)));
         };
         let policy = policy.read();
-        // Behind a proxy, headers besides the credentials decide who the caller is.
-        let plain = policy.proxies.is_none() && !connection.trusted;
+        // A proxy's connection carries requests of many, and other headers say whose each is.
+        let plain = !connection.trusted && !policy.is_proxy(connection);
         let given = credentials(headers).filter(|_| plain).and_then(Result::ok);
         if let Some(ticket) = given.and_then(|given| connection_cache.find(&policy, given)) {
             return self.admitted(ticket, connection, headers);
@@ -169,7 +169,7 @@ impl Access {
         connection: &Connection,
         headers: &Headers,
     ) -> Result<(), Refusal> {
-        rates.admit(name, Instant::now()).map_err(|wait| {
+        rates.admit(&client_name(name), Instant::now()).map_err(|wait| {
             if let Some(audit) = &self.audit {
                 audit.refused(name, "rate", &connection.client(headers), "request", "", 429);
             }

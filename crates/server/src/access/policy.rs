@@ -128,6 +128,14 @@ impl Policy {
         }
     }
 
+    /// Whether this connection is a proxy's, which names its users.
+    pub(super) fn is_proxy(&self, connection: &Connection) -> bool {
+        let is_proxy = |proxies: &Proxies| {
+            proxies.is_proxy(connection.peer.ip(), self.certificate(connection).as_deref())
+        };
+        self.proxies.as_ref().is_some_and(is_proxy)
+    }
+
     pub(super) fn certificate(&self, connection: &Connection) -> Option<Arc<Identity>> {
         let options = self.options.certificate.as_ref()?;
         let der = connection.certificate.get()?;

@@ -90,7 +90,7 @@ fn all(table: &Table) -> Value {
     json!({
         "table_version": table.version(),
         "claims": {
-            "total": Used { used: table.live(), max: settings.claims_max },
+            "total": Used { used: table.live_items(), max: settings.claims_max },
             "finished": Used { used: over, max: settings.finished_max },
             "per_owner_max": settings.claims_per_owner_max,
             "per_namespace_max": settings.claims_per_namespace_max,

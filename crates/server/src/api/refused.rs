@@ -56,12 +56,18 @@ pub fn conflict(app: &App, caller: &Caller, rejection: &Rejection) -> Option<Res
     let (kind, detail, members) = match rejection {
         Rejection::Busy(by) => held(caller, &by.claim.resource, by),
         Rejection::Blocked { resource, by } => held(caller, resource, by),
-        Rejection::NotAlone(by) => not_alone(caller, by),
+        Rejection::NotAlone(by) => not_alone(caller, &by.claim.resource, by),
         Rejection::Capacity { resource, of } => capacity(caller, resource, *of),
         Rejection::Deadlock(cycle) => deadlock(app, caller, cycle),
         _ => return None,
     };
     Some(problem_with(StatusCode::CONFLICT, kind, &detail, members))
+}
+
+/// A claim that has this resource, and can't be changed by its name.
+pub fn not_alone_on(caller: &Caller, resource: &str, by: &View) -> Response {
+    let (kind, detail, members) = not_alone(caller, resource, by);
+    problem_with(StatusCode::CONFLICT, kind, &detail, members)
 }
 
 /// A kind, a sentence, and what programs read.
@@ -81,13 +87,12 @@ fn held(caller: &Caller, resource: &str, by: &View) -> Explained {
 }
 
 /// The resource is shared, taken in slots or part of a set.
-fn not_alone(caller: &Caller, by: &View) -> Explained {
+fn not_alone(caller: &Caller, resource: &str, by: &View) -> Explained {
     let how = "held or wanted in a way that only a claim's own URL can change (shared, in slots or as part of a set)";
     if !caller.may_see_view(by) {
         return ("not-alone", format!("the resource is {how}"), json!({}));
     }
-    let (resource, id) = (&by.claim.resource, by.claim.id);
-    let detail = format!("{resource} is {how}: use /v1/claims/{id}/");
+    let detail = format!("{resource} is {how}: use /v1/claims/{}/", by.claim.id);
     ("not-alone", detail, json!({ "resource": resource, "by": told_of(by) }))
 }
 

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use crate::access::identity::client_name;
 use crate::access::rate::Rates;
-use crate::app::budget::client_name;
 use crate::config::AdminAccess;
 use crate::message::Response;
 use crate::message::headers::Headers;

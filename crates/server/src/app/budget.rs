@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::access::identity::{ANONYMOUS, client_of, user_of};
+use crate::access::identity::client_name;
 use crate::config::Share;
 use crate::message::connection::Full;
 
@@ -111,20 +111,6 @@ impl Drop for Place {
                 taken.by_client.remove(client);
             }
         }
-    }
-}
-
-/// Whom a place is counted for. Those without credentials are told apart by their addresses, and in IPv6 by the /64 network
-/// in which a single machine has all the addresses it likes.
-pub(super) fn client_name(owner: &Arc<str>) -> Arc<str> {
-    let named = if user_of(owner) == ANONYMOUS { client_of(owner) } else { owner };
-    match named.parse() {
-        Ok(IpAddr::V6(ip)) if !ip.is_loopback() => {
-            let [a, b, c, d, ..] = ip.segments();
-            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64").into()
-        }
-        _ if named.len() == owner.len() => owner.clone(),
-        _ => named.into(),
     }
 }
 

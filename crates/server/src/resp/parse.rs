@@ -9,6 +9,10 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// The longest line: a length, or a command that is typed by hand.
 const LINE_LEN_MAX: usize = 64 << 10;
+/// Shorter arguments are copied: otherwise one of a few bytes would keep the whole piece alive that it came in.
+const COPIED_BELOW: usize = 4 << 10;
+/// What an argument takes beside its bytes.
+const ARGUMENT_COST: usize = 64;
 /// The longest line that holds a length: `*` or `$`, a number, and the end of the line.
 const LENGTH_LINE_MAX: usize = 32;
 
@@ -72,7 +76,7 @@ impl Parser {
 
     /// Bytes of a command that is not complete, beside those that still stand in the input.
     pub fn held(&self) -> usize {
-        self.taken
+        self.taken + self.arguments.len() * ARGUMENT_COST
     }
 
     /// The next command, and takes its bytes out of `input`; `None` if it is not complete yet. An empty list is an empty
@@ -131,7 +135,13 @@ impl Parser {
         if input.len() < len + 2 {
             return Ok(false);
         }
-        self.arguments.push(input.split_to(len).freeze());
+        self.arguments.push(match len {
+            0..COPIED_BELOW => Bytes::copy_from_slice(&input[..len]),
+            _ => input.split_to(len).freeze(),
+        });
+        if len < COPIED_BELOW {
+            input.advance(len);
+        }
         // Redis does not look at the two bytes behind an argument either.
         input.advance(2);
         self.taken += len;
@@ -268,6 +278,22 @@ mod tests {
         assert_eq!(of(&four), ProtocolError::ArgumentLen);
     }
 
+    /// One byte a packet: each argument has room of its own, and what it takes is counted.
+    #[test]
+    fn small_arguments_keep_no_piece_alive() {
+        let limits = Limits { arguments_max: 1024, ..LIMITS };
+        let (mut parser, mut input) = (Parser::default(), BytesMut::new());
+        input.extend_from_slice(b"*1000\r\n");
+        for _ in 0..100 {
+            let mut piece = BytesMut::with_capacity(4096);
+            piece.extend_from_slice(b"$1\r\nx\r\n");
+            input.unsplit(piece);
+            assert_eq!(parser.next(&mut input, limits), Ok(None));
+            assert!(input.try_reclaim(8), "an argument keeps the piece that it came in");
+        }
+        assert!(parser.held() >= 100 * ARGUMENT_COST);
+    }
+
     /// What a stranger's bytes mean does not depend on how they are cut, and takes no more room than the limits allow.
     #[test]
     fn mutated_commands_are_commands_or_errors_however_they_are_cut() {
@@ -289,7 +315,7 @@ mod tests {
                         assert!(command.iter().map(Bytes::len).sum::<usize>() <= limits.command_len_max);
                         commands.push(command);
                     }
-                    assert!(parser.held() <= limits.command_len_max);
+                    assert!(parser.held() <= limits.command_len_max + limits.arguments_max * ARGUMENT_COST);
                 }
                 (commands, None)
             };

@@ -5,11 +5,11 @@
 //!        not read its replies is left (`http/wire.rs`).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use hyper::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
 use tracing::Level;
 
 use super::connection::{Counted, over};
@@ -52,6 +52,7 @@ pub(super) async fn talk<S>(
         output: Vec::new(),
         room: app.body_bytes.none_yet(&connection.peer_name),
         counted: 0,
+        began: None,
         near,
         app: &app,
         connection: &connection,
@@ -63,8 +64,8 @@ pub(super) async fn talk<S>(
         }
         let received = tokio::select! {
             biased;
-            received = talk.receive() => received,
             () = &mut over => break,
+            received = talk.receive() => received,
         };
         if received.is_err() {
             break;
@@ -85,6 +86,8 @@ struct Talk<'a, S> {
     room: Place,
     /// Bytes that this room is for.
     counted: usize,
+    /// When the command began that has not come whole yet.
+    began: Option<Instant>,
     near: Option<Near>,
     app: &'a Arc<App>,
     connection: &'a Connection,
@@ -141,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<'_, S> {
         if let Some(started) = started {
             let (status, took_us) = (answered.status.as_u16(), started.elapsed().as_micros() as u64);
             // Arguments may be secrets: the command's name is all that is said.
-            let command = String::from_utf8_lossy(&arguments[0][..arguments[0].len().min(32)]);
+            let command = redis::command_name(&arguments[0]);
             let peer = &*self.connection.peer_name;
             tracing::debug!(target: "leasehold::request", %command, status, took_us, peer, "answered");
         }
@@ -158,13 +161,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<'_, S> {
             self.stream.write_all(&self.output).await?;
             self.stream.flush().await?;
             self.output.clear();
+            self.output.shrink_to(UNSENT_MAX);
         }
         Ok(())
     }
 
-    /// Receives more. An idle client may be silent for as long as it likes; one that has begun a command may not.
+    /// Receives more. An idle client may be silent for as long as it likes. A client that has begun a command, and one that has
+    /// to say who it is and did not, may not: it would keep memory, or a connection, from others.
     async fn receive(&mut self) -> std::io::Result<()> {
         let inside = self.parser.is_inside(&self.input);
+        self.began = if inside { Some(self.began.unwrap_or_else(Instant::now)) } else { None };
+        let since =
+            self.began.or_else(|| self.session.is_stranger(self.app, self.connection).then(Instant::now));
         self.count_room()?;
         // The arguments are gone: the room that they had is used again, unless one of them was large.
         let has_room = self.input.try_reclaim(READ_LEN);
@@ -174,12 +182,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<'_, S> {
             self.input.reserve(READ_LEN);
         }
         let read = self.stream.read_buf(&mut self.input);
-        let received = match inside {
-            true => match tokio::time::timeout(self.app.patience(self.connection), read).await {
+        let received = match since {
+            Some(since) => match timeout_at(since + self.app.patience(self.connection), read).await {
                 Ok(received) => received?,
                 Err(_) => return Err(std::io::ErrorKind::TimedOut.into()),
             },
-            false => read.await?,
+            None => read.await?,
         };
         if received == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }

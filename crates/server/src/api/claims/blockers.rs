@@ -1,4 +1,5 @@
-//! What a waiting claim waits for: on each of its resources, the first claim that it does not fit together with.
+//! What a waiting claim waits for: on each of its resources, the first claim that
+//! leaves no room for it.
 //!
 //! In:    the table and a waiting claim. Out: resources and claims, for an answer that explains the wait.
 //! Never: decides anything: the table has done that.
@@ -38,8 +39,18 @@ fn first_before(table: &Table, name: &Arc<str>, mode: Mode, position: u64, now_u
     let before = resource.holders().chain(resource.queue().take(place - 1));
     let mut before = before.take(LOOKED_AT_MAX).map(|seq| table.view_at(seq, now_us)).peekable();
     let first = before.peek().cloned();
-    let by = before.find(|other| !is_alike(mode, mode_on(other, name))).or(first)?;
+    let mut taken = slots_of(mode);
+    let in_the_way = |other: &View| {
+        let other = mode_on(other, name);
+        taken += slots_of(other);
+        !is_alike(mode, other) || matches!(mode, Mode::Slots { of, .. } if taken > u32::from(of))
+    };
+    let by = before.find(in_the_way).or(first)?;
     Some(Blocker { resource: name.clone(), by })
+}
+
+fn slots_of(mode: Mode) -> u32 {
+    if let Mode::Slots { take, .. } = mode { take.into() } else { 0 }
 }
 
 /// Whether two of these may hold together, given room.

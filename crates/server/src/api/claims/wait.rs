@@ -18,6 +18,9 @@ use leasehold_engine::EngineError;
 use leasehold_engine::machine;
 use leasehold_engine::publish::Waiter;
 
+/// The shortest time that is announced for a request of a claim that is withdrawn when nobody asks for it.
+const ANNOUNCED_MIN: Duration = Duration::from_secs(2);
+
 /// Claims, and waits for the claim's turn.
 pub(super) async fn claim(
     app: &Arc<App>,
@@ -66,7 +69,9 @@ pub(super) async fn activate(
     caller: &Caller,
 ) -> Result<Outcome, EngineError> {
     let waiter = app.engine.publisher().wait_for(id);
-    let opening = opening(app, id, patch, wait);
+    let known = app.engine.read(|table, now_us| table.claim_view(id, now_us));
+    let announced = known.map_or(wait, |view| announced(&view, wait));
+    let opening = opening(app, id, patch, announced);
     let is_await = matches!(opening, Command::Await { .. });
     match app.engine.submit(opening).await? {
         Outcome::Rejected(Rejection::Waiting(view)) => match turn(app, waiter, *view, wait, caller).await? {
@@ -93,6 +98,16 @@ fn opening(app: &App, id: ClaimId, patch: &Patch, wait: Duration) -> Command {
     }
 }
 
+/// For how long the table is told that a request stands open. A claim with items is withdrawn when nobody asks for it, and a
+/// client that dies meanwhile must not count as asking until the end of its wait: its request is announced again and again.
+fn announced(view: &View, wait: Duration) -> Duration {
+    if view.items().is_empty() {
+        return wait;
+    }
+    let ttl = view.claim.ttl_us().map_or(wait, Duration::from_micros);
+    wait.min((ttl / 2).max(ANNOUNCED_MIN))
+}
+
 fn await_command(id: ClaimId, wait: Duration) -> Command {
     Command::Await { id, wait_us: u64::try_from(wait.as_micros()).unwrap_or(u64::MAX) }
 }
@@ -102,7 +117,7 @@ async fn opened(app: &App, view: View, wait: Duration) -> Result<View, EngineErr
     if app.engine.table_version() < 2 {
         return Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view));
     }
-    match app.engine.submit(await_command(view.claim.id, wait)).await? {
+    match app.engine.submit(await_command(view.claim.id, announced(&view, wait))).await? {
         Outcome::Active(view) | Outcome::Rejected(Rejection::Waiting(view) | Rejection::Final(view)) => {
             Ok(*view)
         }
@@ -125,8 +140,27 @@ async fn turn(
         biased;
         () = waiter.woken() => {}
         () = machine::sleep_until(until) => {}
+        () = announce(app, &view, until) => {}
         _ = caller.ended() => {}
         _ = stopping.wait_for(|stopping| *stopping) => return Ok(view),
     }
     Ok(app.engine.claim_settled(view.claim.id).await?.unwrap_or(view))
+}
+
+/// Tells the table again and again that the request still stands open, where that matters. Returns when the claim no longer waits.
+async fn announce(app: &App, view: &View, until: machine::Instant) {
+    loop {
+        let left = until.saturating_duration_since(machine::Instant::now());
+        let next = announced(view, left);
+        if next == left {
+            return std::future::pending().await;
+        }
+        machine::sleep(next).await;
+        let left = until.saturating_duration_since(machine::Instant::now());
+        match app.engine.submit(await_command(view.claim.id, announced(view, left))).await {
+            // Nobody can be told now: the next announcement may come through.
+            Ok(Outcome::Rejected(Rejection::Waiting(_))) | Err(_) => {}
+            Ok(_) => return,
+        }
+    }
 }

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use leasehold_core::table::Resource;
 use leasehold_core::{Claim, Command, Status, Table};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::query::{Query, State, parse};
 use super::rows;
@@ -29,6 +30,15 @@ const NAMES_PER_LOOK: usize = 2048;
 pub(super) const NAMES_MAX: usize = 200_000;
 /// Waiting and finished claims of one resource that are shown.
 const CLAIMS_SHOWN: usize = 100;
+
+/// Readers that go through names, of which one at a time holds the table: they would keep claims waiting together, and one user
+/// may start many.
+static SCANS: Semaphore = Semaphore::const_new(1);
+
+/// Waits until nobody else goes through names. To be given back after each look, so that all of them get on.
+pub(super) async fn scan_turn() -> Option<SemaphorePermit<'static>> {
+    SCANS.acquire().await.ok()
+}
 
 /// Counts and the last half hour, for those who may read everything; and for everybody who they and this node are. Who may read
 /// less is told counts of what they may see by the contention board.
@@ -95,8 +105,12 @@ async fn page(app: &App, query: &Query, caller: &Caller) -> (Vec<Value>, Option<
     let mut last = query.after.clone();
     let (mut looked_at, mut complete) = (0, false);
     loop {
+        let turn = scan_turn().await;
         let exhausted = app.engine.read(|table, now_us| {
             let from = last.clone();
+            if looked_at == 0 && !caller.could_see_below(&query.prefix, table) {
+                return true;
+            }
             let names = table.resources_after(&query.prefix, from.as_deref());
             let mut count = 0;
             for (name, resource) in names.take(NAMES_PER_LOOK) {
@@ -117,6 +131,7 @@ async fn page(app: &App, query: &Query, caller: &Caller) -> (Vec<Value>, Option<
             looked_at += count;
             count < NAMES_PER_LOOK
         });
+        drop(turn);
         if exhausted {
             return (rows, None, unsettled);
         }

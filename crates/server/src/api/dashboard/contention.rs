@@ -1,4 +1,4 @@
-//! `/v1/contention`: where it is tight: the longest queues, waits and holds, and the namespaces below a prefix.
+//! `/v1/contention`: the longest queues, waits and holds, and the namespaces below a prefix.
 //!
 //! In:    a prefix. Out: the first few of each, and counts a namespace.
 //! Never: holds the table for long: it reads some names at a time and lets writers pass.
@@ -12,7 +12,7 @@ use leasehold_core::Table;
 use leasehold_core::table::Resource;
 use serde_json::{Value, json};
 
-use super::api::{NAMES_MAX, expire_due, is_visible};
+use super::api::{NAMES_MAX, expire_due, is_visible, scan_turn};
 use super::who::Person;
 use super::{query, rows};
 use crate::access::Caller;
@@ -29,7 +29,7 @@ const NAMES_PER_LOOK: usize = 1024;
 /// Waiting claims of one queue that its mean is taken of, evenly spread.
 const WAITS_SAMPLED: usize = 16;
 
-/// Where it is tight, as far as the caller may see.
+/// The resources that most wait for, as far as the caller may see.
 pub async fn contention(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
     let mut prefix = String::new();
     query::read(request.uri().query(), |name, value| match name {
@@ -43,9 +43,13 @@ pub async fn contention(app: &App, request: &Request, caller: &Caller) -> Result
     let mut board = Board::default();
     let mut last: Option<String> = None;
     let complete = loop {
+        let turn = scan_turn().await;
         let seen = app.engine.read(|table, now_us| {
             let mut seen = 0;
             let mut newest = None;
+            if last.is_none() && !caller.could_see_below(&prefix, table) {
+                return 0;
+            }
             for (name, resource) in table.resources_after(&prefix, last.as_deref()).take(NAMES_PER_LOOK) {
                 seen += 1;
                 newest = Some(name);
@@ -56,11 +60,12 @@ pub async fn contention(app: &App, request: &Request, caller: &Caller) -> Result
             last = newest.map(str::to_string).or_else(|| last.take());
             seen
         });
-        board.looked_at += seen;
+        drop(turn);
         if seen < NAMES_PER_LOOK {
             break true;
         }
-        if board.looked_at >= NAMES_MAX {
+        // Names that the caller may not see count for nothing: their number would tell of them.
+        if board.resources as usize >= NAMES_MAX {
             break false;
         }
         tokio::task::yield_now().await;
@@ -119,7 +124,6 @@ struct Board {
     held: u64,
     waiting: u64,
     waited_us: f64,
-    looked_at: usize,
 }
 
 impl Board {
@@ -144,7 +148,7 @@ impl Board {
         self.holds.offer(held_us.unwrap_or(0), name);
         self.count(prefix, name, |counts| {
             counts.resources += 1;
-            counts.held += u64::from(held_us.is_some());
+            counts.held += resource.holders_len();
             counts.waiting += waiting;
             counts.longest_wait_us = counts.longest_wait_us.max(longest_us);
         });
@@ -181,7 +185,7 @@ impl Board {
         });
         json!({
             "complete": complete,
-            "looked_at": self.looked_at,
+            "looked_at": self.resources,
             "resources": self.resources,
             "held": self.held,
             "waiting": self.waiting,

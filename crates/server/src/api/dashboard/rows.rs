@@ -100,6 +100,22 @@ fn slots(table: &Table, resource: &Resource, name: &str, now_us: u64) -> Value {
     json!({ "of": of, "held": resource.holders().take(usize::from(of)).map(held).sum::<usize>() })
 }
 
+fn mode_at(table: &Table, seq: u64, name: &str) -> Mode {
+    item(&table.view_at(seq, 0), name).map_or(Mode::Exclusive, |item| item.mode)
+}
+
+/// The last of these claims that has to let go before one of this mode gets its turn.
+fn last_in_the_way(before: &[(u64, Mode)], mode: Mode) -> Option<u64> {
+    let taken = |mode: &Mode| if let Mode::Slots { take, .. } = mode { u32::from(*take) } else { 0 };
+    let sum: u32 = before.iter().map(|(_, other)| taken(other)).sum();
+    let fits = |other: &Mode| match (mode, other) {
+        (Mode::Shared, Mode::Shared) => true,
+        (Mode::Slots { take, of }, Mode::Slots { .. }) => sum + u32::from(take) <= u32::from(of),
+        _ => false,
+    };
+    before.iter().rev().find(|(_, other)| !fits(other)).map(|(seq, _)| *seq)
+}
+
 /// A resource, with the first of its queue and the newest of its past.
 pub(super) fn detail(
     table: &Table,
@@ -109,15 +125,17 @@ pub(super) fn detail(
     shown: &Shown<'_>,
 ) -> Value {
     let show = |seq: u64| claim(table.view_at(seq, now_us), name, shown);
-    // Everybody in the queue waits for the one before to let go; the first one for a holder, if there is one.
-    let in_front = resource.active().into_iter().chain(resource.queue());
-    let in_front = resource.active().is_none().then_some(None).into_iter().chain(in_front.map(Some));
     let reserved = |seq: &u64| resource.reserved().any(|other| other == *seq);
-    let queue = resource.queue().zip(in_front).take(shown.claims).map(|(seq, before)| {
+    let mut before: Vec<(u64, Mode)> =
+        resource.holders().take(shown.claims).map(|seq| (seq, mode_at(table, seq, name))).collect();
+    let queue = resource.queue().take(shown.claims).map(|seq| {
+        let mode = mode_at(table, seq, name);
         let mut row = show(seq);
         row["reserves"] = reserved(&seq).into();
+        let behind = if reserved(&seq) { None } else { last_in_the_way(&before, mode) };
         row["behind"] =
-            before.map_or(Value::Null, |before| person(&seen(table, before, now_us, shown.caller).claim));
+            behind.map_or(Value::Null, |seq| person(&seen(table, seq, now_us, shown.caller).claim));
+        before.push((seq, mode));
         row
     });
     json!({

@@ -16,7 +16,7 @@ use super::{HAL, render};
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::api::one_resource_view::on_resource;
-use crate::api::refused::{conflict, unexpected};
+use crate::api::refused::{not_alone_on, unexpected};
 use crate::app::App;
 use crate::app::long_answer::{BodyWriter, Unfinished, long_answer};
 use crate::config::AdminAccess;
@@ -96,12 +96,10 @@ pub async fn unlock_resource(
     let who = Who::enter(app, connection, request, caller, Verb::Revoke, Some(&name)).await?;
     let before = app.engine.read(|table, _| table.next_sequence());
     let none = || not_found("there are no locks on this resource");
-    match revoke(app, name, before, &reason(connection, request), &mut false).await? {
+    match revoke(app, name.clone(), before, &reason(connection, request), &mut false).await? {
         Revoked::Locks(0) => Err(none()),
         Revoked::Locks(_) => Ok(empty(StatusCode::NO_CONTENT)),
-        Revoked::NotAlone(by) => {
-            Err(conflict(app, who.caller(), &Rejection::NotAlone(by)).unwrap_or_else(none))
-        }
+        Revoked::NotAlone(by) => Err(not_alone_on(who.caller(), &name, &by)),
     }
 }
 

@@ -27,7 +27,7 @@ pub use self::parse::is_name;
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::api::one_resource_view::{is_alone, on_resource};
-use crate::api::refused::{conflict, unexpected};
+use crate::api::refused::{not_alone_on, unexpected};
 use crate::app::App;
 use crate::app::receive::read_body;
 use crate::audit::Noted;
@@ -123,8 +123,7 @@ pub async fn delete(
         return Err(caller.refuse(Verb::Revoke, resource).into());
     }
     if !is_alone(&view) {
-        let refused = conflict(app, caller, &Rejection::NotAlone(Box::new(view)));
-        return Err(refused.unwrap_or_else(no_lock));
+        return Err(not_alone_on(caller, resource, &view));
     }
     // Only its own client knows a held lock's URL from its answer: that is a release. A waiting request's URL stands
     // in nobody's answer: who deletes it takes it away from a client that still waits.

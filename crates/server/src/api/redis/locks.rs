@@ -27,8 +27,8 @@ use crate::resp::Reply;
 
 /// The table version from which on a value can be kept as a secret.
 const SECRETS_SINCE: u32 = 2;
-/// Values of this length are made by chance: the same one twice comes from the same client.
-const UNIQUE_LEN_MIN: usize = 16;
+/// Random values of this length are never made twice: the same one comes from the same client.
+const RANDOM_LEN_MIN: usize = 16;
 /// What GET shows of a claim that was made through another API.
 const OTHER_API: &[u8] = b"leasehold:held-through-another-api";
 
@@ -89,7 +89,7 @@ impl Asker<'_> {
         match outcome {
             Outcome::Granted(_) => Ok(Reply::OK),
             Outcome::Rejected(Rejection::Busy(holder)) => {
-                self.look_for_trap(&holder, &value);
+                self.require_another(&holder, &value)?;
                 Ok(Reply::Nil)
             }
             other => Err(refused(other)),
@@ -110,7 +110,7 @@ impl Asker<'_> {
         match outcome {
             Outcome::LockedAll(_) => Ok(Reply::Integer(count as i64)),
             Outcome::LockedNone { rejection: Rejection::Busy(holder), .. } => {
-                self.look_for_trap(&holder, value);
+                self.require_another(&holder, value)?;
                 Ok(Reply::Integer(0))
             }
             Outcome::LockedNone { rejection: Rejection::Repeated(key), .. } => {
@@ -224,18 +224,20 @@ impl Asker<'_> {
 
     /// The holders of these keys, all of which the caller may end or renew.
     async fn changeable(&self, keys: &[Arc<str>]) -> Result<Vec<View>, Refused> {
-        let views: Vec<View> = self.visible(keys).await?.into_iter().flatten().collect();
-        for View { claim, .. } in &views {
-            if !self.caller.may_change(&claim.resource, &claim.owner) {
-                return Err(self.caller.refuse(Verb::Revoke, &claim.resource).into());
+        let views = self.visible(keys).await?;
+        let held = keys.iter().zip(views).filter_map(|(key, view)| Some((key, view?)));
+        let changeable = |(key, view): (&Arc<str>, View)| {
+            // A set has other resources, too, of which this caller may know nothing: only the key is named.
+            if !self.caller.may_change(key, &view.claim.owner) {
+                return Err(self.caller.refuse(Verb::Revoke, key).into());
             }
-            if claim.data.as_ref().is_none_or(|data| data.format != Format::Secret) {
-                let text =
-                    format!("'{}' is held through another API of Leasehold: end it there", claim.resource);
+            if view.claim.data.as_ref().is_none_or(|data| data.format != Format::Secret) {
+                let text = format!("'{key}' is held through another API of Leasehold: end it there");
                 return Err(Refused::Mistake(text));
             }
-        }
-        Ok(views)
+            Ok(view)
+        };
+        held.map(changeable).collect()
     }
 
     /// The holder of each key, as this node knows it.
@@ -302,22 +304,30 @@ impl Asker<'_> {
         self.caller.owner(self.connection, self.headers)
     }
 
-    /// A lock that is refused because it is held with the very same value: most likely, the nodes of this cluster were
-    /// given to a Redlock client as independent masters.
-    fn look_for_trap(&self, holder: &View, value: &[u8]) {
+    /// Nil means "held by another". A lock that is held with the very value that was asked for, a random one, is held by the
+    /// client that asks: it sent the command again because it lost the answer, or takes nodes of one cluster for independent masters.
+    fn require_another(&self, holder: &View, value: &[u8]) -> Result<(), Refused> {
         static TRAP: OncePerMinute = OncePerMinute::new();
-        if value.len() < UNIQUE_LEN_MIN || self.app.engine.is_alone() || !self.is_own(holder, value) {
-            return;
+        if !is_random(value) || !self.is_own(holder, value) {
+            return Ok(());
         }
-        if TRAP.is_time() {
+        if !self.app.engine.is_alone() && TRAP.is_time() {
             tracing::warn!(
-                key = %holder.claim.resource,
+                key = ?holder.claim.resource,
                 from = %self.connection.peer_name,
-                "a lock was asked for with the value that holds it: a Redlock client must be given one address of this \
-                 cluster, not each node as a master (docs/redis.md)"
+                "a lock was asked for with the value that holds it: a client repeats commands whose answers were lost, or a \
+                 Redlock client was given each node as a master instead of one address (docs/redis.md)"
             );
         }
+        Err(Refused::SameValue)
     }
+}
+
+/// Whether a value looks like the ones that lock clients make by chance: digits of a UUID or of random bytes, or no text at all. The
+/// name of a machine does not, and two processes on it may use it as their value.
+fn is_random(value: &[u8]) -> bool {
+    let is_hex = || value.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
+    value.len() >= RANDOM_LEN_MIN && (is_hex() || std::str::from_utf8(value).is_err())
 }
 
 impl NewTtl {

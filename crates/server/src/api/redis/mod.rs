@@ -26,6 +26,7 @@ use leasehold_engine::EngineError;
 use self::request::Request;
 pub use self::scripts::Scripts;
 pub use self::session::Session;
+use crate::access::rules::Verb;
 use crate::access::{Caller, Recognised, Refusal};
 use crate::api::refused::limit;
 use crate::app::App;
@@ -67,6 +68,8 @@ enum Refused {
     Table(Rejection),
     /// The script is not one of those that are known by their hash.
     NoScript,
+    /// The key is held with the value that was given.
+    SameValue,
 }
 
 impl From<Refusal> for Refused {
@@ -88,6 +91,12 @@ impl From<Refused> for Answered {
             Refused::NoScript => {
                 (StatusCode::NOT_FOUND, "NOSCRIPT No matching script. Please use EVAL.".into())
             }
+            Refused::SameValue => (
+                StatusCode::CONFLICT,
+                "TRYAGAIN the key is held with this very value: an answer was lost before (look with GET), or a Redlock client \
+                 was given several nodes of one cluster (give it one)"
+                    .into(),
+            ),
             Refused::Access(refusal) => access_error(&refusal),
             Refused::Engine(error) if error.is_certain() => {
                 (StatusCode::SERVICE_UNAVAILABLE, format!("TRYAGAIN nothing happened: {error}"))
@@ -185,8 +194,12 @@ pub async fn answer(
         return answered;
     }
     let carried_out = async {
-        let request = Request::parse(&name, &arguments[1..], session.scripts())?;
         let caller = recognise(app, connection, session).await?;
+        // Scripts that are recognised are kept, so a stranger's are not looked at.
+        if name.starts_with("EVAL") || name == "SCRIPT" {
+            caller.require_any(&[Verb::Claim, Verb::Read, Verb::Revoke], "*")?;
+        }
+        let request = Request::parse(&name, &arguments[1..], session.scripts())?;
         let asker = locks::Asker { app, connection, headers: session.headers(), caller: &caller };
         asker.carry_out(request).await
     };

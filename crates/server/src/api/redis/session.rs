@@ -13,6 +13,7 @@ use hyper::header::AUTHORIZATION;
 use super::log_once::OncePerMinute;
 use super::{Answered, Refused, Scripts, recognise};
 use crate::access::ConnectionCache;
+use crate::access::rules::Verb;
 use crate::app::App;
 use crate::message::connection::Connection;
 use crate::message::headers::Headers;
@@ -24,6 +25,8 @@ const LIMITS: Limits = Limits { arguments_max: 1024, argument_len_max: 64 << 10,
 const LIMITS_OF_STRANGERS: Limits =
     Limits { arguments_max: 16, argument_len_max: 16 << 10, command_len_max: 32 << 10 };
 /// What clients take for the version of Redis: the first with everything that lock clients look for.
+/// The longest name that a connection may give itself.
+const NAME_LEN_MAX: usize = 256;
 const REDIS_VERSION: &str = "7.4.0";
 
 /// What a connection has said about itself.
@@ -34,6 +37,8 @@ pub struct Session {
     headers: Headers,
     connection_cache: Arc<ConnectionCache>,
     is_known: bool,
+    /// The client has begun a transaction, which is refused as a whole.
+    in_transaction: bool,
     name: Bytes,
     id: u64,
     scripts: Arc<Scripts>,
@@ -53,8 +58,12 @@ impl Session {
 
     /// What it may send.
     pub fn limits(&self, app: &App, connection: &Connection) -> Limits {
-        let is_known = self.is_known || connection.certificate.get().is_some();
-        if is_known || !app.guards.access.is_on() { LIMITS } else { LIMITS_OF_STRANGERS }
+        if self.is_stranger(app, connection) { LIMITS_OF_STRANGERS } else { LIMITS }
+    }
+
+    /// Whether it has to say who it is, and did not.
+    pub fn is_stranger(&self, app: &App, connection: &Connection) -> bool {
+        app.guards.access.is_on() && !self.is_known && connection.certificate.get().is_none()
     }
 
     /// Whom its credentials stood for last.
@@ -79,6 +88,9 @@ impl Session {
         arguments: &[Bytes],
     ) -> Option<Answered> {
         let wrong = || Refused::Mistake(wrong_number(name)).into();
+        if let Some(answered) = self.transaction(name) {
+            return Some(answered);
+        }
         Some(match (name, arguments) {
             // A web page that was made to send requests here. Redis closes such connections, too.
             ("POST" | "HOST:", _) => {
@@ -117,6 +129,41 @@ impl Session {
         })
     }
 
+    /// Transactions are refused as a whole: what stands between MULTI and EXEC is not carried out.
+    fn transaction(&mut self, name: &str) -> Option<Answered> {
+        let nothing = |kind: &str| {
+            let text = format!("{kind} transactions are not supported on this port; nothing happened");
+            Answered { status: StatusCode::BAD_REQUEST, ..Answered::ok(Reply::Error(text)) }
+        };
+        match (name, self.in_transaction) {
+            ("MULTI", _) => {
+                self.in_transaction = true;
+                Some(nothing("ERR"))
+            }
+            ("EXEC", true) => {
+                self.in_transaction = false;
+                Some(nothing("EXECABORT"))
+            }
+            ("DISCARD", true) => {
+                self.in_transaction = false;
+                Some(Answered::ok(Reply::OK))
+            }
+            ("RESET" | "QUIT" | "POST" | "HOST:", _) | (_, false) => None,
+            (_, true) => Some(nothing("ERR")),
+        }
+    }
+
+    /// Redis takes no others either: a name stands in one line of a list.
+    fn set_name(&mut self, name: &[u8]) -> Result<(), Refused> {
+        if name.len() > NAME_LEN_MAX || !name.iter().all(u8::is_ascii_graphic) {
+            return Err(Refused::Mistake(format!(
+                "Client names cannot contain spaces, newlines or special characters, nor more than {NAME_LEN_MAX} bytes."
+            )));
+        }
+        self.name = Bytes::copy_from_slice(name);
+        Ok(())
+    }
+
     /// `HELLO [2|3] [AUTH user password] [SETNAME name]`
     async fn hello(&mut self, app: &App, connection: &Connection, arguments: &[Bytes]) -> Answered {
         let (mut rest, mut protocol) = (arguments, self.protocol);
@@ -139,10 +186,10 @@ impl Session {
                     }
                     behind
                 }
-                (b"SETNAME", [name, behind @ ..]) => {
-                    self.name = name.clone();
-                    behind
-                }
+                (b"SETNAME", [name, behind @ ..]) => match self.set_name(name) {
+                    Ok(()) => behind,
+                    Err(refused) => return refused.into(),
+                },
                 _ => {
                     let text = format!("Syntax error in HELLO option '{}'", String::from_utf8_lossy(word));
                     return Refused::Mistake(text).into();
@@ -176,29 +223,32 @@ impl Session {
                 self.is_known = true;
                 Ok(())
             }
-            // A wrong password changes nothing.
-            refused => {
-                self.headers = before;
-                Err(match refused {
-                    Err(refusal) => Refused::Access(refusal).into(),
-                    Ok(_) => Answered {
-                        reply: Reply::Error(
-                            "WRONGPASS invalid username-password pair or user is disabled.".into(),
-                        ),
-                        status: StatusCode::UNAUTHORIZED,
-                        closes: false,
-                    },
+            // Wrong credentials are never taken for none, nor for the ones before: they stay until better ones come.
+            Ok(caller) => {
+                self.is_known = false;
+                caller.note_refusal(Verb::Claim, "*", StatusCode::UNAUTHORIZED);
+                Err(Answered {
+                    reply: Reply::Error(
+                        "WRONGPASS invalid username-password pair or user is disabled.".into(),
+                    ),
+                    status: StatusCode::UNAUTHORIZED,
+                    closes: false,
                 })
+            }
+            // Nobody has looked at them.
+            Err(refusal) => {
+                self.headers = before;
+                Err(Refused::Access(refusal).into())
             }
         }
     }
 
     fn client(&mut self, connection: &Connection, what: &[u8], rest: &[Bytes]) -> Answered {
         Answered::ok(match (what.to_ascii_uppercase().as_slice(), rest) {
-            (b"SETNAME", [name]) => {
-                self.name = name.clone();
-                Reply::OK
-            }
+            (b"SETNAME", [name]) => match self.set_name(name) {
+                Ok(()) => Reply::OK,
+                Err(refused) => return refused.into(),
+            },
             (b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => Reply::OK,
             (b"GETNAME", []) if self.name.is_empty() => Reply::Nil,
             (b"GETNAME", []) => Reply::Bulk(self.name.to_vec()),
