@@ -25,5 +25,6 @@ mod model;
 mod patch;
 mod post;
 mod rhythm;
+mod sets;
 mod smoke;
 mod time;

@@ -44,6 +44,53 @@ fn a_web_page_gets_nothing_done_here() {
 }
 
 #[test]
+fn a_transaction_is_refused_as_a_whole() {
+    let server = Server::start_with(&REDIS);
+    let mut redis = Resp::to(&server);
+    let mut transaction = |last: &str| {
+        let replies =
+            ["MULTI", "SET deploy me NX PX 60000", "GET deploy", last].map(|command| redis.ask(command));
+        assert!(
+            replies[..3].iter().all(|reply| reply.starts_with("-ERR transactions are not supported")),
+            "{replies:?}"
+        );
+        replies[3].clone()
+    };
+    assert!(transaction("EXEC").starts_with("-EXECABORT"));
+    assert_eq!(transaction("DISCARD"), "+OK");
+    assert_eq!(redis.ask("GET deploy"), "nil");
+}
+
+#[test]
+fn half_a_command_ends_however_slowly_the_rest_comes() {
+    let server = Server::start_with(&[&REDIS[..], &["--header-timeout", "1"]].concat());
+    let mut redis = Resp::to(&server);
+    redis.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$60000\r\n");
+    let mut stream = redis.stream().try_clone().unwrap();
+    eventually("the connection ends", || {
+        std::thread::sleep(Duration::from_millis(200));
+        stream.write_all(b"x").is_err()
+    });
+    let mut idle = Resp::to(&server);
+    assert_eq!(idle.ask("PING"), "+PONG");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(idle.ask("PING"), "+PONG", "between two commands there is no hurry");
+}
+
+#[test]
+fn a_connection_has_a_short_and_plain_name() {
+    let server = Server::start_with(&REDIS);
+    let mut redis = Resp::to(&server);
+    assert_eq!(redis.ask("CLIENT SETNAME worker-1"), "+OK");
+    for name in [&[b'x'; 257][..], b"two words", b"line\n"] {
+        let refused = redis.ask_with(&[b"CLIENT", b"SETNAME", name]);
+        assert!(refused.starts_with("-ERR Client names cannot contain"), "{refused}");
+        assert!(redis.ask_with(&[b"HELLO", b"2", b"SETNAME", name]).starts_with("-ERR Client names"));
+    }
+    assert_eq!(redis.ask("CLIENT GETNAME"), "\"worker-1\"");
+}
+
+#[test]
 fn a_wrong_command_is_named_and_changes_nothing() {
     let server = Server::start_with(&REDIS);
     let mut redis = Resp::to(&server);

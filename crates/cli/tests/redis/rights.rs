@@ -122,6 +122,52 @@ fn a_lock_takes_the_same_user_and_the_same_value() {
 }
 
 #[test]
+fn wrong_credentials_are_nobodys_and_are_in_the_audit() {
+    let (guarded, [ann, ..]) = Guarded::start(&[]);
+    let mut redis = guarded.of(&ann);
+    assert!(redis.ask("AUTH lhk_wrong").starts_with("-WRONGPASS"));
+    assert!(redis.ask("SET job/1 v NX PX 60000").starts_with("-NOAUTH"), "not those of before either");
+    assert_eq!(redis.ask(&format!("AUTH {ann}")), "+OK");
+    assert_eq!(redis.ask("SET job/1 v NX PX 60000"), "+OK");
+    eventually("the audit has the wrong password", || {
+        let refused = std::fs::read_to_string(guarded.dir.path().join("audit.refused.jsonl"));
+        refused.is_ok_and(|lines| lines.lines().any(|line| line.contains("401")))
+    });
+}
+
+#[test]
+fn a_stranger_keeps_neither_a_connection_nor_a_script() {
+    let (guarded, [ann, ..]) = Guarded::start(&["--header-timeout", "1"]);
+    assert!(Resp::to(&guarded.server).ends(), "a connection that never says who it is");
+    let mut stranger = Resp::to(&guarded.server);
+    let script =
+        b"if redis.call('get',KEYS[1])==ARGV[1] then  return redis.call('del',KEYS[1]) else return 0 end";
+    assert!(stranger.ask_with(&[b"SCRIPT", b"LOAD", script]).starts_with("-NOAUTH"));
+    let mut ann = guarded.of(&ann);
+    let sha = ann.ask_with(&[b"SCRIPT", b"LOAD", script]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(
+        ann.ask(&format!("SCRIPT EXISTS {}", sha.trim_matches('"'))),
+        "*[:1]",
+        "who is known may be silent"
+    );
+}
+
+#[test]
+fn a_refusal_names_the_key_and_no_other_item_of_its_set() {
+    let (guarded, [ann, _, _, ops]) = Guarded::start(&[]);
+    let authorization = format!("Bearer {ops}");
+    let body = r#"{"resources": ["a-secret", "job/1"], "ttl": 600}"#;
+    let headers = [("Authorization", &*authorization)];
+    assert_eq!(guarded.server.ask("POST", "/v1/claims/", &headers, body).reply().status, 201);
+    let mut ann = guarded.of(&ann);
+    for command in ["DEL job/1", "EXPIRE job/1 10"] {
+        let refused = ann.ask(command);
+        assert!(refused.contains("'job/1'") && !refused.contains("secret"), "{command}: {refused}");
+    }
+}
+
+#[test]
 fn a_withdrawn_key_ends_its_connection() {
     let (guarded, [ann, ..]) = Guarded::start(&[]);
     let mut redis = guarded.of(&ann);

@@ -224,6 +224,10 @@ fn the_dashboard_hides_the_holder_of_a_set_from_readers_of_one_resource() {
         }
     };
     hidden();
+    // Nor does a count of names tell that one of them exists.
+    let board =
+        |prefix: &str| guarded.ask("reader", "GET", &format!("/v1/contention?prefix={prefix}"), "").text();
+    assert_eq!(board("secret/c"), board("secret/x"));
     let detail = guarded.ask("reader", "GET", "/v1/resources/open%2Fa", "").json();
     assert_eq!((&detail["holder_count"], &detail["waiting"]), (&1.into(), &1.into()), "{detail}");
     assert!(detail["holder"]["held"].is_number() && detail["holder"]["since"].is_string(), "{detail}");

@@ -315,8 +315,8 @@ impl Asker<'_> {
             tracing::warn!(
                 key = ?holder.claim.resource,
                 from = %self.connection.peer_name,
-                "a lock was asked for with the value that holds it: a client repeats commands whose answers were lost, or a \
-                 Redlock client was given each node as a master instead of one address (docs/redis.md)"
+                "a lock was asked for with the value that holds it: a Redlock client must be given one address of this \
+                 cluster, not each node as a master; or a client repeats a command whose answer was lost (docs/redis.md)"
             );
         }
         Err(Refused::SameValue)
