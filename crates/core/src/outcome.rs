@@ -92,12 +92,12 @@ pub struct Wait {
     /// The resource that it is about.
     pub resource: Arc<str>,
     /// What the claim has to do with it.
-    pub link: Link,
+    pub link: CycleLink,
 }
 
 /// How one step of a deadlock follows from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Link {
+pub enum CycleLink {
     /// The claim waits for the resource. It is the refused one, or its session can't go on, nor end the claim before.
     Wants,
     /// The claim holds the resource that the one before waits for.
@@ -268,9 +268,9 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { claim, owner, resource, .. } = self;
         match self.link {
-            Link::Wants => write!(f, "{claim} of {owner} waits for {resource}"),
-            Link::Holds => write!(f, "{resource} is held by {claim} of {owner}"),
-            Link::Reserves => write!(f, "{resource} is reserved by {claim} of {owner}"),
+            CycleLink::Wants => write!(f, "{claim} of {owner} waits for {resource}"),
+            CycleLink::Holds => write!(f, "{resource} is held by {claim} of {owner}"),
+            CycleLink::Reserves => write!(f, "{resource} is reserved by {claim} of {owner}"),
         }
     }
 }

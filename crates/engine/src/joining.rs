@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use openraft::BasicNode;
 
-use super::membership::Change;
+use super::membership::MembershipChange;
 use super::peer::{Ask, PeerAnswer};
 use super::types::NodeId;
 use super::{ClusterConfig, Engine, join_mark};
@@ -198,7 +198,7 @@ impl Engine {
         loop {
             match self.address_of(id) {
                 Some(known) if known != address => {
-                    let change = Change::Move { id, address: address.into() };
+                    let change = MembershipChange::Move { id, address: address.into() };
                     if let Err(error) = self.change_members(change).await
                         && !std::mem::replace(&mut told, true)
                     {

@@ -110,8 +110,8 @@ impl Leadership {
     }
 }
 
-/// What the watch needs.
-pub(super) struct Watch {
+/// The task that watches who leads, and tells the rest of the node.
+pub(super) struct LeadershipWatch {
     pub(super) raft: Raft,
     pub(super) leadership: Arc<Leadership>,
     pub(super) clock: Arc<TableClock>,
@@ -135,7 +135,7 @@ struct Seen {
     silence: Duration,
 }
 
-impl Watch {
+impl LeadershipWatch {
     /// Keeps the role right, for ever.
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();

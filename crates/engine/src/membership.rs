@@ -30,7 +30,7 @@ const LAST_NODE: &str = "the last node of a cluster can't be removed";
 
 /// What an operator can change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
+pub enum MembershipChange {
     /// Let a node in; it has to be running, without data.
     Add {
         /// Its number.
@@ -57,7 +57,7 @@ pub enum Change {
     },
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for MembershipChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Add { id, address } => write!(f, "add node {id} at {address}"),
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Makes a change, here or where the leader is.
-    pub async fn change_members(self: &Arc<Self>, change: Change) -> Result<(), ChangeError> {
+    pub async fn change_members(self: &Arc<Self>, change: MembershipChange) -> Result<(), ChangeError> {
         match self.change_here(&change).await {
             Err(ChangeError::NotLeader) => {}
             done => return done,
@@ -155,16 +155,16 @@ impl Engine {
     }
 
     /// Makes a change if this node leads.
-    pub(super) async fn change_here(self: &Arc<Self>, change: &Change) -> Result<(), ChangeError> {
+    pub(super) async fn change_here(self: &Arc<Self>, change: &MembershipChange) -> Result<(), ChangeError> {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(ChangeError::NotLeader);
         }
         // A node that has moved says so itself, and the journal reports it.
-        if !matches!(change, Change::Move { .. }) {
+        if !matches!(change, MembershipChange::Move { .. }) {
             tracing::info!("asked to change the cluster: {change}");
         }
         match change {
-            Change::Add { id, address } => match self.members().get(id) {
+            MembershipChange::Add { id, address } => match self.members().get(id) {
                 Some((_, true)) => Ok(()),
                 Some((known, false)) if known == address => self.promote(*id, address).await,
                 _ => {
@@ -172,10 +172,10 @@ impl Engine {
                     self.promote(*id, address).await
                 }
             },
-            Change::Remove { id } => self.remove(*id).await,
-            Change::Transfer { to } => self.transfer(*to).await,
-            Change::Move { id, .. } if !self.members().contains_key(id) => Err(not_a_member(*id)),
-            Change::Move { id, address } => {
+            MembershipChange::Remove { id } => self.remove(*id).await,
+            MembershipChange::Transfer { to } => self.transfer(*to).await,
+            MembershipChange::Move { id, .. } if !self.members().contains_key(id) => Err(not_a_member(*id)),
+            MembershipChange::Move { id, address } => {
                 let node = BTreeMap::from([(*id, BasicNode::new(address))]);
                 self.change(ChangeMembers::SetNodes(node)).await
             }
@@ -315,7 +315,7 @@ impl Engine {
         match self.hand_over(to).await? {
             leader if leader == to => Ok(()),
             // Another one was faster than the one that was asked: it hands on.
-            leader => self.ask_to_change(leader, Change::Transfer { to }).await,
+            leader => self.ask_to_change(leader, MembershipChange::Transfer { to }).await,
         }
     }
 
@@ -350,7 +350,7 @@ impl Engine {
         Err(refused(format!("node {to} did not take over within {} s: try again", TRANSFER_MAX.as_secs())))
     }
 
-    async fn ask_to_change(&self, leader: NodeId, change: Change) -> Result<(), ChangeError> {
+    async fn ask_to_change(&self, leader: NodeId, change: MembershipChange) -> Result<(), ChangeError> {
         match self.peers.ask(leader, &Ask::Change(change)).await {
             Ok(PeerAnswer::Done) => Ok(()),
             Ok(PeerAnswer::Rejected(why)) => Err(refused(why)),

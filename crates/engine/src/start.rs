@@ -19,7 +19,7 @@ use crate::freshness::Newest;
 use crate::heartbeat::Heartbeat;
 use crate::in_flight::InFlight;
 use crate::journal::Journal;
-use crate::leadership::{Leadership, Patience, Role, Watch};
+use crate::leadership::{Leadership, LeadershipWatch, Patience, Role};
 use crate::log_store::LogStore;
 use crate::peer::{Door, PeerNetwork, PeerServer, Peers};
 use crate::propose::Proposer;
@@ -154,7 +154,7 @@ impl Engine {
 
     /// Starts the tasks that every node runs on the engine's thread.
     fn spawn_tasks(self: &Arc<Self>, timing: Timing) {
-        let watch = Watch {
+        let watch = LeadershipWatch {
             raft: self.raft.clone(),
             leadership: self.leadership.clone(),
             clock: self.clock.clone(),

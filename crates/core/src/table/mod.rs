@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
-pub use claim::{Asked, Claim, End, Live, Revoking, Status};
+pub use claim::{Claim, End, Live, Polls, Revoking, Status};
 use claims::Claims;
 use counts::SetCounts;
 use deadlines::Deadlines;

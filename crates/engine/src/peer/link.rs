@@ -41,12 +41,12 @@ pub(super) struct Link {
 }
 
 /// Those who wait for an answer; `None` once the connection is gone.
-type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
+type AnswerWaiters = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
 
 #[derive(Clone)]
 struct Line {
     frames: mpsc::Sender<Vec<u8>>,
-    waiting: Waiting,
+    waiting: AnswerWaiters,
     /// Answers that have come.
     answers: Arc<AtomicU64>,
     /// Told when the connection is to be closed.
@@ -93,7 +93,8 @@ impl Link {
     }
 
     async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<PeerAnswer, PeerError> {
-        let _asked = Asked { line, answers: line.answers.load(Ordering::Acquire), at: Instant::now() };
+        let _question =
+            OpenQuestion { line, answers: line.answers.load(Ordering::Acquire), at: Instant::now() };
         let asked = machine::timeout_at(until, self.ask_now(line, ask)).await;
         asked.unwrap_or_else(|_| Err(PeerError::TooSlow(self.address.clone())))
     }
@@ -168,14 +169,14 @@ impl Link {
 
 /// A question on a connection. It counts as waited for in vain also where the caller gives up first, and drops it: a
 /// connection that everybody gives up on would never be closed otherwise.
-struct Asked<'a> {
+struct OpenQuestion<'a> {
     line: &'a Line,
     /// Answers that had come by then.
     answers: u64,
     at: Instant,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "sim")]
         if is_planted(Bug::StuckLinks) {
@@ -190,7 +191,7 @@ impl Drop for Asked<'_> {
 
 /// Whoever gives up on an answer is not kept.
 struct Forget<'a> {
-    waiting: &'a Waiting,
+    waiting: &'a AnswerWaiters,
     number: u64,
 }
 
@@ -204,7 +205,7 @@ impl Drop for Forget<'_> {
 
 /// What a connection needs of its line. It has no way to send: it ends with the last one who has.
 struct Ends {
-    waiting: Waiting,
+    waiting: AnswerWaiters,
     answers: Arc<AtomicU64>,
     hang_up: Arc<Notify>,
 }

@@ -41,7 +41,7 @@ use super::entry::Parcel;
 use super::status::NodeStatus;
 use super::types::{NodeId, TypeConfig};
 use crate::machine::Instant;
-use crate::membership::Change;
+use crate::membership::MembershipChange;
 
 pub(super) use self::connect::Door;
 pub use self::connect::PeerTls;
@@ -105,7 +105,7 @@ pub(super) enum Ask {
         address: String,
     },
     /// An operator wants other members.
-    Change(Change),
+    Change(MembershipChange),
 }
 
 /// The answer to it.

@@ -59,14 +59,14 @@ const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
 
 /// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
 /// keeps the buffer alive that it was read into.
-struct Asked {
+struct RequestHead {
     base_url: Arc<str>,
     owner: Arc<str>,
     client: Arc<str>,
     wait: Option<Duration>,
 }
 
-impl Asked {
+impl RequestHead {
     /// Or the refusal of what the head alone shows to be wrong.
     fn of(
         connection: &Connection,
@@ -90,8 +90,8 @@ impl Asked {
 pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> ResponseFuture {
     let (head, body) = request.into_parts();
     let key = parse::idempotency_key(&head.headers);
-    match Asked::of(connection, &head, &body, &caller, CLAIM_BODY_LEN_MAX) {
-        Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
+    match RequestHead::of(connection, &head, &body, &caller, CLAIM_BODY_LEN_MAX) {
+        Ok(head) => Box::pin(post(app, head, key, body, caller)),
         Err(refusal) => at_once(refusal),
     }
 }
@@ -124,15 +124,15 @@ pub fn update(
     let Some(id) = id else { return at_once(unknown_claim()) };
     let (head, body) = request.into_parts();
     let change = Change { id, is_put, reason: reason(&head.headers) };
-    match Asked::of(connection, &head, &body, &caller, BODY_LEN_MAX) {
-        Ok(asked) => Box::pin(make_change(app, asked, change, body, caller)),
+    match RequestHead::of(connection, &head, &body, &caller, BODY_LEN_MAX) {
+        Ok(head) => Box::pin(make_change(app, head, change, body, caller)),
         Err(refusal) => at_once(refusal),
     }
 }
 
 async fn post(
     app: Arc<App>,
-    asked: Asked,
+    head: RequestHead,
     key: Option<Bytes>,
     body: RequestBody,
     caller: Caller,
@@ -141,7 +141,7 @@ async fn post(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let new = match new_request(&asked, key, &body, &caller) {
+    let new = match new_request(&head, key, &body, &caller) {
         Ok(new) => new,
         Err(refusal) => return refusal,
     };
@@ -151,7 +151,7 @@ async fn post(
     {
         return engine_problem(&error);
     }
-    let Asked { base_url, owner, client, wait } = asked;
+    let RequestHead { base_url, owner, client, wait } = head;
     let (id, keyed) = (new.id, new.keyed);
     let noted = app.note_from(id, owner.clone(), client);
     let outcome = match wait {
@@ -200,7 +200,7 @@ struct NewRequest {
 
 /// The claim that a POST asks for, if its caller may claim every resource of it.
 fn new_request(
-    asked: &Asked,
+    head: &RequestHead,
     key: Option<Bytes>,
     body: &[u8],
     caller: &Caller,
@@ -209,7 +209,7 @@ fn new_request(
     for resource in body.resources() {
         caller.require(Verb::Claim, resource)?;
     }
-    let owner = asked.owner.clone();
+    let owner = head.owner.clone();
     let idempotency = match key {
         Some(key) => Some(parse::idempotency(&key, &owner, &body)?),
         None => None,
@@ -305,7 +305,7 @@ struct Change {
 
 async fn make_change(
     app: Arc<App>,
-    asked: Asked,
+    head: RequestHead,
     change: Change,
     body: RequestBody,
     caller: Caller,
@@ -325,7 +325,7 @@ async fn make_change(
         Ok(patch) => patch,
         Err(refusal) => return refusal,
     };
-    let Asked { base_url, owner, client, wait } = asked;
+    let RequestHead { base_url, owner, client, wait } = head;
     let noted = match patch {
         Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
         Patch::RevokeWhenGone => {

@@ -53,7 +53,7 @@ const WHOLE_NAMES_SINCE_VERSION: u32 = 2;
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 
 /// A request about one lease.
-struct Asked<'a> {
+struct LeaseRequest<'a> {
     app: &'a App,
     connection: &'a Connection,
     /// What access control knows of the caller.
@@ -92,16 +92,16 @@ pub async fn read(
     resource: Arc<str>,
     who: &Caller,
 ) -> Response {
-    let asked = match Asked::new(app, connection, request, resource, who) {
-        Ok(asked) => asked,
+    let lease_request = match LeaseRequest::new(app, connection, request, resource, who) {
+        Ok(lease_request) => lease_request,
         Err(mistake) => return refusal(mistake),
     };
     let answer = match (no_query(request), request.method()) {
         (Err(mistake), _) => Err(mistake),
-        (Ok(()), &Method::GET | &Method::HEAD) => asked.get().await,
+        (Ok(()), &Method::GET | &Method::HEAD) => lease_request.get().await,
         _ => Err(not_implemented(METHODS)),
     };
-    asked.seal(answer).await
+    lease_request.seal(answer).await
 }
 
 /// `POST`, `PUT` and `DELETE` of a lease.
@@ -112,12 +112,12 @@ pub async fn change(
     resource: Arc<str>,
     who: &Caller,
 ) -> Response {
-    let asked = match Asked::new(app, connection, &request, resource, who) {
-        Ok(asked) => asked,
+    let lease_request = match LeaseRequest::new(app, connection, &request, resource, who) {
+        Ok(lease_request) => lease_request,
         Err(mistake) => return refusal(mistake),
     };
-    let answer = asked.change(request).await;
-    asked.seal(answer).await
+    let answer = lease_request.change(request).await;
+    lease_request.seal(answer).await
 }
 
 /// The leases of a namespace, as far as the caller may see them.
@@ -168,7 +168,7 @@ fn revokes(headers: &Headers, resource: &str, who: &Caller) -> bool {
     who.is_checked() && reason(headers).is_some() && who.may(Verb::Revoke, resource)
 }
 
-impl<'a> Asked<'a> {
+impl<'a> LeaseRequest<'a> {
     fn new(
         app: &'a App,
         connection: &'a Connection,
@@ -213,7 +213,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Asked<'_> {
+impl LeaseRequest<'_> {
     async fn get(&self) -> Result<Response, Response> {
         let lease = self.look().await?;
         // Without the right to read, the holder alone sees its lease; nobody else learns even whether it is free.

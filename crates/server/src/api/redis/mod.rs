@@ -23,7 +23,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use leasehold_engine::EngineError;
 
-use self::request::Request;
+use self::request::LockCommand;
 pub use self::scripts::Scripts;
 pub use self::session::Session;
 use crate::access::{Caller, Recognised, Refusal};
@@ -185,7 +185,7 @@ pub async fn answer(
         return answered;
     }
     let carried_out = async {
-        let request = Request::parse(&name, &arguments[1..], session.scripts())?;
+        let request = LockCommand::parse(&name, &arguments[1..], session.scripts())?;
         let caller = recognise(app, connection, session).await?;
         let asker = locks::Asker { app, connection, headers: session.headers(), caller: &caller };
         asker.carry_out(request).await
