@@ -131,7 +131,7 @@ pub enum Outcome {
         /// Why.
         rejection: Rejection,
     },
-    /// So many claims were revoked.
+    /// Claims were revoked.
     Revoked {
         /// How many.
         count: u64,

@@ -21,7 +21,7 @@ use crate::command::{Mode, NewSet};
 use crate::limits::DEADLOCK_ITEMS_MAX;
 use crate::outcome::{CycleLink, Rejection, Wait};
 
-/// How many times as many items as there are may be looked at while the claims are played out.
+/// Playing out the claims may look at this many times the items that the search may visit.
 const ROUNDS_MAX: usize = 20;
 
 /// A cycle is shown up to this length.
@@ -48,15 +48,15 @@ struct Search<'a> {
     table: &'a Table,
     new: u64,
     nodes: BTreeMap<u64, Node>,
-    /// Up to which claim the line of a resource is among the nodes.
+    /// For each resource: all its claims before this sequence number are among the nodes.
     lines: BTreeMap<Slot, u64>,
     /// The waiting claims of each session and of its descendants.
     sessions: BTreeMap<Arc<str>, Vec<u64>>,
-    /// So many more items may be visited.
+    /// How many more items the search may visit.
     left: usize,
 }
 
-/// The look was given up.
+/// The search was given up.
 struct TooMany;
 
 impl Table {
@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// How many claims wait although the look for a deadlock was given up, since the process started.
+    /// How many claims wait although the search for a deadlock was given up, since the process started.
     pub fn unchecked_waits(&self) -> u64 {
         self.unchecked_waits
     }

@@ -33,7 +33,7 @@ pub(super) struct Record {
     pub(super) renewed_wall_us: u64,
     /// From its creation to its grant, on the table clock.
     granted_after_us: u32,
-    /// So much more did the wall clock move meanwhile.
+    /// How much further the wall clock moved in that time.
     granted_drift_us: i32,
     /// How often it was renewed.
     pub(super) renewals: u32,

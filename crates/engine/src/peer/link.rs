@@ -40,7 +40,7 @@ pub(super) struct Link {
     pace: Pace,
 }
 
-/// Those who wait for an answer; `None` once the connection is gone.
+/// Who waits for the answer to which question; `None` once the connection is gone.
 type AnswerWaiters = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
 
 #[derive(Clone)]
@@ -167,8 +167,8 @@ impl Link {
     }
 }
 
-/// A question on a connection. It counts as waited for in vain also where the caller gives up first, and drops it: a
-/// connection that everybody gives up on would never be closed otherwise.
+/// A question that waits for its answer. Dropped after a while in which the connection has brought no answer to anything, it
+/// closes the connection. Callers that give up drop it as well: otherwise a connection that hangs would never be closed.
 struct OpenQuestion<'a> {
     line: &'a Line,
     /// Answers that had come by then.
@@ -189,7 +189,7 @@ impl Drop for OpenQuestion<'_> {
     }
 }
 
-/// Whoever gives up on an answer is not kept.
+/// Removes the waiter of a question when its caller gives up.
 struct Forget<'a> {
     waiting: &'a AnswerWaiters,
     number: u64,

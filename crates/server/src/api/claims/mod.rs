@@ -48,7 +48,7 @@ use leasehold_engine::EngineError;
 const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 /// Largest body of a new claim: the largest user data, in JSON, and a thousand items whose names have several hundred bytes each.
 const CLAIM_BODY_LEN_MAX: usize = 1 << 20;
-/// Largest body of a request about many claims: 10,000 ids and then some.
+/// Largest body of a request about many claims: 20,000 ids of 32 digits, each with quotes and a comma, are 700 kB.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
 /// The table version from which on claims share, take slots, take several resources and belong to sessions.
@@ -261,8 +261,8 @@ async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Opti
     }
 }
 
-/// Leave to change a claim. Whose it is never changes: what is found here still holds later, however old this node's
-/// table is. Only a claim that another node made a moment ago can be missing in it.
+/// Whether the caller may change a claim. The owner of a claim never changes, so the answer stays true, however old this
+/// node's table is. Only a claim that another node made a moment ago can be missing in it.
 async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
     let look = || {
         app.engine.read(|table, _| {
@@ -278,7 +278,7 @@ async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Respo
     if let Some(found) = look() {
         return found;
     }
-    // Few have to wait: they alone pay for the room that it takes.
+    // Boxed: few requests have to wait, and only they pay for the room that it takes.
     Box::pin(app.engine.barrier()).await.map_err(|error| engine_problem(&error))?;
     look().unwrap_or_else(|| Err(unknown_claim()))
 }

@@ -431,7 +431,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
     T::deserialize(deserializer).map(Some)
 }
 
-/// The slow look knows every reason of the quick one; should it miss one, say so rather than nothing.
+/// The slow parser finds each mistake that the quick one refuses. Should it miss one, the refusal at least names the body.
 fn explained(mut mistakes: Mistakes) -> Response {
     if mistakes.is_empty() {
         mistakes.insert("body".into(), "can't be read".into());

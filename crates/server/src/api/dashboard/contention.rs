@@ -1,4 +1,4 @@
-//! `/v1/contention`: where it is tight: the longest queues, waits and holds, and the namespaces below a prefix.
+//! `/v1/contention`: the longest queues, waits and holds, and the namespaces below a prefix.
 //!
 //! In:    a prefix. Out: the first few of each, and counts a namespace.
 //! Never: holds the table for long: it reads some names at a time and lets writers pass.
@@ -29,7 +29,7 @@ const NAMES_PER_LOOK: usize = 1024;
 /// Waiting claims of one queue that its mean is taken of, evenly spread.
 const WAITS_SAMPLED: usize = 16;
 
-/// Where it is tight, as far as the caller may see.
+/// The contention that the caller may see.
 pub async fn contention(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
     let mut prefix = String::new();
     query::read(request.uri().query(), |name, value| match name {

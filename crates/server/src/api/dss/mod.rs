@@ -34,7 +34,7 @@ use crate::message::problem::engine_problem;
 use crate::message::request::{Request, reason};
 use leasehold_engine::{EngineError, Settled};
 
-/// Largest body of a call: 10,000 ids of 800 bytes each.
+/// Largest body of a call: 20,000 ids of 400 bytes each.
 const BODY_LEN_MAX: usize = 8 << 20;
 /// Largest body of a request for a list: a host's name and an id.
 const LIST_BODY_LEN_MAX: usize = 16 << 10;

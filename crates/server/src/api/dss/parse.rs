@@ -71,7 +71,7 @@ pub(super) struct ListAsk {
     pub(super) owner: Option<i32>,
     /// Go on behind this id.
     pub(super) after: Option<String>,
-    /// At most so many.
+    /// The most locks to list.
     #[serde(default = "list_len_max")]
     pub(super) limit: usize,
 }
