@@ -126,7 +126,7 @@ fn a_cycle_is_found_however_it_is_written() {
     }
     for (inside, line) in [
         ("app/pool.rs", "use crate::message::Response;"),
-        ("api/claims/wait.rs", "use super::parse::Patch;"),
+        ("api/claims/wait.rs", "use super::parse_change::Patch;"),
         ("api/claims/wait.rs", "use super::super::refused::limit;"),
         ("route/tests.rs", "use crate::serve::run;"),
         ("pem.rs", "// see crate::dispatch"),

@@ -12,7 +12,7 @@ use leasehold_core::{Claim, ClaimId, Format, Mode, Outcome, Rejection, SetView, 
 use serde_json::json;
 
 use super::blockers::Blocker;
-use super::parse::Patch;
+use super::parse_change::Patch;
 use crate::access::Caller;
 use crate::api::redact::redacted_data;
 use crate::api::refused::told_of;
