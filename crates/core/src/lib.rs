@@ -30,5 +30,5 @@ pub use command::{
 };
 pub use event::{Event, EventKind};
 pub use name::{ClaimId, ParseClaimIdError, Stamp};
-pub use outcome::{ItemView, Link, Outcome, Rejection, SetView, View, Wait};
+pub use outcome::{CycleLink, ItemView, Outcome, Rejection, SetView, View, Wait};
 pub use table::{Applied, Claim, End, Status, Table};

@@ -92,12 +92,12 @@ pub struct Wait {
     /// The resource that it is about.
     pub resource: Arc<str>,
     /// What the claim has to do with it.
-    pub link: Link,
+    pub link: CycleLink,
 }
 
 /// How one step of a deadlock follows from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Link {
+pub enum CycleLink {
     /// The claim waits for the resource. It is the refused one, or its session can't go on, nor end the claim before.
     Wants,
     /// The claim holds the resource that the one before waits for.
@@ -131,7 +131,7 @@ pub enum Outcome {
         /// Why.
         rejection: Rejection,
     },
-    /// So many claims were revoked.
+    /// Claims were revoked.
     Revoked {
         /// How many.
         count: u64,
@@ -268,9 +268,9 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { claim, owner, resource, .. } = self;
         match self.link {
-            Link::Wants => write!(f, "{claim} of {owner} waits for {resource}"),
-            Link::Holds => write!(f, "{resource} is held by {claim} of {owner}"),
-            Link::Reserves => write!(f, "{resource} is reserved by {claim} of {owner}"),
+            CycleLink::Wants => write!(f, "{claim} of {owner} waits for {resource}"),
+            CycleLink::Holds => write!(f, "{resource} is held by {claim} of {owner}"),
+            CycleLink::Reserves => write!(f, "{resource} is reserved by {claim} of {owner}"),
         }
     }
 }
@@ -312,21 +312,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Rejection {
+    /// Which limit is reached, and what to do about it. Nothing for the other rejections.
+    fn fmt_limit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy(by) if by.claim.status == Status::Waiting => {
-                write!(f, "reserved by {}, who came first", by.claim.owner)
-            }
-            Self::Busy(holder) => write!(f, "held by {}", holder.claim.owner),
-            Self::Waiting(view) => write!(f, "waiting, position {}", view.position.unwrap_or(0)),
-            Self::Unknown(id) => write!(f, "no claim {id}"),
-            Self::NotHeld(resource, _) => write!(f, "nobody holds {resource}"),
-            Self::Final(view) => write!(f, "already {}", view.claim.status),
-            Self::NotOwner(view) => write!(f, "owned by {}", view.claim.owner),
-            Self::VersionMismatch(view) => write!(f, "the version is {}, not the one given", view.claim.version),
-            Self::KeyReused(_) => f.write_str("the idempotency key was used for another request"),
-            Self::Repeated(resource) => write!(f, "{resource} is named twice"),
             Self::QueueFull(max) => write!(f, "the queue is full: at most {max} may wait (--queue-len-max)"),
             Self::OwnerFull(max) => {
                 write!(f, "this owner may have at most {max} claims (--claims-per-owner-max): release some")
@@ -356,9 +345,6 @@ impl fmt::Display for Rejection {
                     "no room in the byte budget of all claims: {used} (--bytes-max, or `leasehold limits`)"
                 )
             }
-            Self::TooEarly(version) => {
-                write!(f, "this needs table version {version}: upgrade every node of the cluster")
-            }
             Self::OverridesFull(max) => write!(
                 f,
                 "there may be at most {max} overrides of budgets: remove one (`leasehold limits unset`)"
@@ -367,6 +353,42 @@ impl fmt::Display for Rejection {
                 "the leader's memory is full: it accepts only changes that need no more of it, such as renewals and \
                  releases",
             ),
+            Self::HoldersFull(max) => write!(f, "a resource may have at most {max} holders: try again later"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(by) if by.claim.status == Status::Waiting => {
+                write!(f, "reserved by {}, who came first", by.claim.owner)
+            }
+            Self::Busy(holder) => write!(f, "held by {}", holder.claim.owner),
+            Self::Waiting(view) => write!(f, "waiting, position {}", view.position.unwrap_or(0)),
+            Self::Unknown(id) => write!(f, "no claim {id}"),
+            Self::NotHeld(resource, _) => write!(f, "nobody holds {resource}"),
+            Self::Final(view) => write!(f, "already {}", view.claim.status),
+            Self::NotOwner(view) => write!(f, "owned by {}", view.claim.owner),
+            Self::VersionMismatch(view) => {
+                write!(f, "the version is {}, not the one given", view.claim.version)
+            }
+            Self::KeyReused(_) => f.write_str("the idempotency key was used for another request"),
+            Self::Repeated(resource) => write!(f, "{resource} is named twice"),
+            Self::QueueFull(_)
+            | Self::OwnerFull(_)
+            | Self::NamespaceFull(_)
+            | Self::TableFull(_)
+            | Self::OwnerBytes(_)
+            | Self::NamespaceBytes(_)
+            | Self::TableBytes(_)
+            | Self::OverridesFull(_)
+            | Self::NoMemory
+            | Self::HoldersFull(_) => self.fmt_limit(f),
+            Self::TooEarly(version) => {
+                write!(f, "this needs table version {version}: upgrade every node of the cluster")
+            }
             Self::Revoking(_) => f.write_str("the claim is being revoked"),
             Self::Blocked { resource, by } if by.claim.status == Status::Waiting => {
                 write!(f, "{resource} is reserved by {}, who came first", by.claim.owner)
@@ -383,8 +405,9 @@ impl fmt::Display for Rejection {
                 write!(f, "{holds} by {} in a way that only the claim's own URL can change", view.claim.owner)
             }
             Self::Unsettled(resource) => write!(f, "claims on {resource} are still ending: try again"),
-            Self::HoldersFull(max) => write!(f, "a resource may have at most {max} holders: try again later"),
-            Self::BadItems => f.write_str("the claim names no resource, too many, or a wrong number of slots"),
+            Self::BadItems => {
+                f.write_str("the claim names no resource, too many, or a wrong number of slots")
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ impl Checkup {
         futures_util::future::join_all(asked).await
     }
 
-    /// Compares the clock of the leader with this machine's for so long.
+    /// Compares the leader's clock with this machine's over this length of time.
     pub async fn clock_rate(
         &self,
         leader: NodeId,

@@ -24,11 +24,12 @@ pub struct EngineConfig {
     pub settings: Settings,
     /// The same, from table version 2 on.
     pub budgets: Budgets,
-    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
+    /// With more than this in memory, the node refuses commands that make the table larger; `None`: a limit that fits the
+    /// machine.
     pub memory_max_bytes: Option<u64>,
     /// A snapshot is taken when the log has grown by this much, or by a third of the last snapshot.
     pub snapshot_log_bytes: u64,
-    /// Who hears of every event.
+    /// They are told every event.
     pub listeners: Vec<Arc<dyn Listener>>,
     /// The other nodes; `None`: there are none.
     pub cluster: Option<ClusterConfig>,
@@ -45,12 +46,12 @@ pub struct ClusterConfig {
     pub advertise: String,
     /// The first members of a new cluster, with this one; empty for a node that joins.
     pub peers: BTreeMap<NodeId, String>,
-    /// A member to ask to be let in.
+    /// A member that this node asks to join a running cluster.
     pub join: Option<String>,
     /// What all nodes know.
     pub secret: Secret,
     /// Certificates, if connections between nodes are to be encrypted.
     pub tls: Option<PeerTls>,
-    /// How often a leader shows that it is there; everything else follows from it.
+    /// The time between two heartbeats of a leader; all timeouts of the cluster follow from it.
     pub heartbeat: Duration,
 }

@@ -19,16 +19,17 @@ use super::wakeups::sleep_about;
 use crate::machine::simulated::{Bug, is_planted};
 use crate::machine::{self, Instant};
 
-/// The number of leases for which openraft itself decides when to ask for votes. A node that hears nobody for longer asks less often.
+/// For this many leases without a leader, openraft itself decides when to ask for votes. After that, this node asks less
+/// often.
 const LONG: u32 = 8;
 
-/// What heartbeats need.
+/// The task that sends heartbeats, and what it needs.
 pub(super) struct Heartbeat {
     pub(super) raft: Raft,
     pub(super) clock: Arc<TableClock>,
-    /// How often a leader shows that it is there.
+    /// The time between two heartbeats of a leader.
     pub(super) interval: Duration,
-    /// Nobody is elected for so long after a leader was heard.
+    /// For this long after a leader was heard, no other node is elected.
     pub(super) lease: Duration,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Heartbeat {
 enum Need {
     /// Heartbeats.
     Beats,
-    /// Nothing for so long, unless its state changes.
+    /// Nothing for this long, unless its state changes before.
     Nothing(Duration),
     /// Ticks.
     Ticks,
@@ -45,7 +46,7 @@ enum Need {
 }
 
 impl Heartbeat {
-    /// Beats, for ever.
+    /// Gives openraft what it needs, for ever: heartbeats, ticks, calls for votes.
     pub(super) async fn run(self) {
         let began = Instant::now();
         let mut led = None;
@@ -68,7 +69,7 @@ impl Heartbeat {
                 Need::Beats => self.interval,
                 Need::Nothing(time) => time,
                 Need::Ticks => self.lease,
-                // Not when others do the same.
+                // A random pause, so that nodes do not ask for votes at the same time.
                 Need::Votes => {
                     self.lease.mul_f64(1.0 + f64::from(machine::random::<u32>()) / f64::from(u32::MAX))
                 }
@@ -102,7 +103,7 @@ impl Heartbeat {
         }
     }
 
-    /// A leader that was heard just now, by this process, is waited for.
+    /// A follower waits for a leader that this process heard within the lease.
     fn need_of_follower(&self, knows_leader: bool, silence: Duration, age: Duration) -> Need {
         match self.lease.checked_sub(silence) {
             Some(left) if knows_leader && !left.is_zero() && silence < age => Need::Nothing(left),

@@ -6,9 +6,9 @@
 //! | hop | from | to |
 //! |---|---|---|
 //! | `queue` | a command is submitted | it is packed into a parcel |
-//! | `forward` | that | on a follower: the leader has the parcel |
-//! | `commit` | that | the entry with the parcel is on the disks of a majority |
-//! | `apply` | that | this node's table has it, and the outcome is handed over |
+//! | `forward` | it is packed into a parcel | on a follower: the leader has the parcel |
+//! | `commit` | the leader has the parcel | the entry with the parcel is on the disks of a majority |
+//! | `apply` | the entry is on the disks of a majority | this node's table has applied it, and the outcome is handed over |
 //! | `barrier` | a read is asked for | this node's table is new enough for it |
 
 use std::sync::Arc;

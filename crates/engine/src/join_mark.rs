@@ -1,8 +1,8 @@
-//! The mark of a node that is on its way into its cluster: a file in its data directory.
+//! The mark of a node that joins its cluster: a file in its data directory.
 //!
-//! In:    a node without data that begins to ask, and its first vote. Out: whether this node still has to go on asking.
-//! Never: is left to memory: a node that was let in and restarted has data, and looks just like one that an operator has
-//!        taken out. The one must go on until it votes, the other must stay out.
+//! In:    a node without data that begins to ask, and the moment it is a voter. Out: whether this node has to go on asking.
+//! Never: is left to memory: a node that was added and then restarted has data, and looks just like one that an operator has
+//!        removed. The first must go on until it is a voter; the second must stay removed.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ pub(super) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("JOINING")
 }
 
-/// Whether this node has begun to ask and did not vote yet.
+/// Whether this node has begun to ask, and was no voter yet.
 pub(super) fn is_marked(data_dir: &Path) -> bool {
     fs::len(&path(data_dir)).is_ok()
 }
 
-/// Before a node asks for the first time.
+/// Sets the mark, before this node asks for the first time.
 pub(super) fn mark(data_dir: &Path) -> io::Result<()> {
     let mut file = File::create(path(data_dir))?;
     file.write_all(TEXT)?;
@@ -28,7 +28,7 @@ pub(super) fn mark(data_dir: &Path) -> io::Result<()> {
     fs::sync_dir(data_dir)
 }
 
-/// The node votes.
+/// Removes the mark: this node is a voter.
 pub(super) fn unmark(data_dir: &Path) -> io::Result<()> {
     if is_marked(data_dir) {
         fs::remove_file(path(data_dir))?;

@@ -1,7 +1,8 @@
-//! How a node finds its place in its cluster when it starts.
+//! How a node joins its cluster when it starts.
 //!
-//! In:    the settings of the cluster, and whether this node has data. Out: a node that votes; or one that was removed, and says so.
-//! Never: gives up: the leader that lets it in may be lost before it votes, so it asks again until it votes, also after restarts.
+//! In:    the settings of the cluster, and whether this node has data. Out: a voter; or a removed node, which says so.
+//! Never: gives up: the leader that adds this node may be lost before the node is a voter, so the node asks again until it is
+//!        one, also after restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +11,24 @@ use std::time::Duration;
 
 use openraft::BasicNode;
 
-use super::membership::Change;
+use super::membership::MembershipChange;
 use super::peer::{Ask, PeerAnswer};
 use super::types::NodeId;
 use super::{ClusterConfig, Engine, join_mark};
 use crate::machine::{self, Instant};
 
-/// Between two attempts to be let in.
+/// The pause between two attempts to join.
 const TRY_AGAIN: Duration = Duration::from_millis(300);
-/// How long a node waits to be made what it was promised before it asks again.
+/// How long a node that was added waits to become a voter before it asks again.
 const ASK_AGAIN: Duration = Duration::from_secs(4);
 
 impl Engine {
-    /// Finds this node's place in the cluster when it starts: it has one, the cluster is new, or it has to be let in.
-    /// Goes on until it votes. `had_data` says whether it had data before peers could reach it.
+    /// Makes this node part of its cluster: it is a member already, the cluster is new, or it has to join. Goes on until the
+    /// node is a voter. `had_data` says whether it had data before peers could reach it.
     pub(super) async fn enter(self: Arc<Self>, cluster: ClusterConfig, had_data: bool) {
         let data_dir = &self.config.data_dir;
         let joining = !had_data || join_mark::is_marked(data_dir);
-        // A first member waits for the others instead, unless they are at work already: then it asks like any other.
+        // A first member waits for the other first members instead. If their cluster runs already, it asks to join it.
         self.joining.store(joining && !cluster.peers.contains_key(&cluster.node), Ordering::Release);
         while joining && let Err(error) = join_mark::mark(data_dir) {
             let file = join_mark::path(data_dir);
@@ -59,22 +60,22 @@ impl Engine {
         self.announce_address(&cluster.advertise).await;
     }
 
-    /// Asks to be let in, and again, until it votes.
+    /// Asks to join, again and again, until this node is a voter.
     async fn join(self: &Arc<Self>, cluster: &ClusterConfig) {
         let mut since = Instant::now();
         loop {
-            // The log that it is sent tells old stories first: it may have voted once, or be promised a vote that was never
-            // agreed on.
+            // The log that the leader sends begins with old entries. They may call this node a voter because it was one once,
+            // or because of a change that was never committed.
             let votes = self.members().get(&cluster.node).is_some_and(|(_, voter)| *voter);
             if votes && self.votes_for_certain().await {
                 return;
             }
-            // The leader that let it in may have been lost before others agreed. Then no node sends it anything, and it does
-            // not hear who leads now unless it asks.
+            // The leader that added this node may have been lost before a majority agreed. Then no node sends it anything, and
+            // it learns who leads now only if it asks.
             if since.elapsed() > ASK_AGAIN || !self.is_admitted() {
                 since = Instant::now();
                 match self.leads() {
-                    // Elected by those who did not know yet that it had been taken out.
+                    // Nodes that did not know yet that this one was removed have elected it.
                     true => self.promote(cluster.node, &cluster.advertise).await.unwrap_or_else(|error| {
                         self.journal.waits("vote", &format!("this node does not vote yet: {error}"));
                     }),
@@ -85,13 +86,13 @@ impl Engine {
         }
     }
 
-    /// Whether this node votes by what was agreed on, as new as the leader knows it.
+    /// Whether this node is a voter in the membership that is committed, as far as the leader knows.
     async fn votes_for_certain(&self) -> bool {
         if self.barrier().await.is_err() {
             return false;
         }
         let applied = self.shared.applied.load(Ordering::Acquire);
-        // What openraft shows of itself comes a moment after it is so.
+        // The metrics of openraft come a moment after its state.
         let shown = self.raft().wait(Some(ASK_AGAIN)).applied_index_at_least(Some(applied), "votes").await;
         shown.is_ok_and(|metrics| {
             let voters = metrics.committed_membership_config.membership().get_joint_config();
@@ -99,13 +100,13 @@ impl Engine {
         })
     }
 
-    /// Asks the others how they are: a cluster at work is asked to let this node in, a new one is begun by its first node.
+    /// Asks the other nodes for their status. This node asks to join a cluster that runs; the first member begins a new one.
     async fn seek_entry(&self, cluster: &ClusterConfig) {
         let me = cluster.node;
         let others: Vec<&String> =
             cluster.peers.iter().filter(|(id, _)| **id != me).map(|(_, address)| address).collect();
         let (mut fresh, mut at_work, mut silent) = (Vec::new(), Vec::new(), BTreeMap::new());
-        // Those it was started with may all be gone by now; its log, if it has got any, knows others.
+        // The peers of its settings may all be gone by now. Its log, if it has one, knows others.
         let members: Vec<String> =
             self.members().into_iter().filter(|(id, _)| *id != me).map(|(_, (address, _))| address).collect();
         for seed in others.iter().copied().chain(&cluster.join).chain(&members) {
@@ -121,7 +122,7 @@ impl Engine {
         if at_work.is_empty() && !silent.is_empty() {
             self.journal.waits_for(&silent);
         }
-        // Some may have been taken out themselves, and know nobody who leads.
+        // Some of them may have been removed themselves, and know no leader.
         for seed in &at_work {
             if self.ask_to_join(seed, me, &cluster.advertise).await {
                 return;
@@ -138,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Lets the other first members of a new cluster in; says whether all of them heard it.
+    /// Adds the other first members of a new cluster; says whether all of them confirmed it.
     async fn welcome_all(&self, others: &[(&String, u64)]) -> bool {
         for (other, run) in others {
             if !matches!(self.peers.ask_at(other, &Ask::Welcome { run: *run }).await, Ok(PeerAnswer::Done)) {
@@ -163,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// Says whether this node was let in.
+    /// Asks a node, and then the leader that it names, to add this node; says whether this node was added.
     async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) -> bool {
         self.joining.store(true, Ordering::Release);
         let join = Ask::Join { id, run: self.in_flight.run(), address: address.into() };
@@ -191,14 +192,14 @@ impl Engine {
         false
     }
 
-    /// Tells the others where this node is now, if they think otherwise.
+    /// Tells the others the address of this node if they know another one.
     async fn announce_address(self: &Arc<Self>, address: &str) {
         let id = self.node_id();
         let mut told = false;
         loop {
             match self.address_of(id) {
                 Some(known) if known != address => {
-                    let change = Change::Move { id, address: address.into() };
+                    let change = MembershipChange::Move { id, address: address.into() };
                     if let Err(error) = self.change_members(change).await
                         && !std::mem::replace(&mut told, true)
                     {

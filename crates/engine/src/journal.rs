@@ -1,6 +1,6 @@
 //! The journal: what an operator reads about this node's place in its cluster, one line for each change.
 //!
-//! In:    what `leadership.rs` sees each time it looks; hand-overs; who lets this node in.
+//! In:    what `leadership.rs` sees each time it looks; hand-overs; how far this node is with joining.
 //! Out:   log lines that name nodes by number and address, and say why.
 //! Never: repeats a line, or reports a peer that was silent only for a moment. A node that is alone has nothing to report.
 
@@ -49,12 +49,12 @@ pub(super) struct Journal {
 struct Reported {
     /// The term in which this node leads, and since when.
     leads: Option<(u64, Instant)>,
-    /// The term in which it stopped to lead since it heard no majority.
+    /// The term in which it stopped leading because it heard no majority.
     majority_lost: Option<u64>,
     /// The other node that led last, and its term.
     leader: Option<(NodeId, u64)>,
     leader_lost: bool,
-    /// Since when the leader knows each peer: one that was just let in was not heard before.
+    /// Since when the leader knows each peer: one that was just added was not heard before.
     met: BTreeMap<NodeId, Instant>,
     /// Peers that the leader misses, and since when.
     lost: BTreeMap<NodeId, Instant>,
@@ -66,9 +66,9 @@ struct Reported {
     stood_still_at: Option<Instant>,
     /// Who asked this node to take over.
     asked_by: Option<NodeId>,
-    /// What this node waits for on its way into the cluster.
+    /// What this node waits for while it joins.
     waits_for: String,
-    /// `None` until this node has its place in the cluster: the log that it is sent tells old stories first.
+    /// `None` until this node has joined: the log that the leader sends begins with old changes, which are no news.
     members: Option<Members>,
 }
 
@@ -106,7 +106,7 @@ impl Journal {
         }
     }
 
-    /// Nobody is at work yet, and these addresses don't answer, or not as nodes of this cluster.
+    /// No cluster runs yet, and these addresses don't answer, or not as nodes of this cluster.
     pub(super) fn waits_for(&self, silent: &BTreeMap<&String, String>) {
         let what: Vec<&str> = silent.keys().map(|address| address.as_str()).collect();
         let why: Vec<String> = silent.values().map(|why| format!("; {why}")).collect();
@@ -115,12 +115,12 @@ impl Journal {
         self.waits(&what.join(" "), &format!("{text}{}", why.concat()));
     }
 
-    /// A cluster lets this node in.
+    /// A leader has added this node.
     pub(super) fn let_in(&self) {
         tracing::info!("this node has joined its cluster: it votes as soon as it has the log");
     }
 
-    /// This node has its place; from now on changes of the members are news.
+    /// This node has joined; from now on changes of the members are news.
     pub(super) fn entered(&self, members: Members, joined: bool) {
         let voters = voters(&members);
         if joined && members.get(&self.node).is_some_and(|(_, votes)| *votes) {
@@ -281,7 +281,7 @@ impl Reported {
         }
     }
 
-    /// Who came, who went, who votes.
+    /// Members that were added or removed, and those that became voters.
     fn members(&mut self, look: &Look, own: NodeId) {
         let Some(known) = &self.members else { return };
         if *known == look.members {

@@ -45,9 +45,9 @@ pub(super) enum Role {
         /// The leader.
         leader: NodeId,
     },
-    /// Nobody leads, or not for long yet: wait.
+    /// There is no leader, but not for long: requests wait for one.
     None,
-    /// Nobody has led for so long that clients must be told.
+    /// There has been no leader for so long that requests fail.
     Gone,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Leadership {
     role: Mutex<Role>,
     /// Whether this node leads, and is the only one that votes.
     alone: AtomicBool,
-    /// Whether the leader said, or did not say, that it can't take anything now: it may have lost its majority.
+    /// Whether the leader refused the last request of this node, or did not answer it: it may have lost its majority.
     refused: AtomicBool,
-    /// Told when the role has changed, and now and then while nobody leads.
+    /// Notified when the role has changed, and from time to time while there is no leader.
     pub(super) changed: Notify,
     /// Told as well: the ticker.
     pub(super) ticker: Notify,
@@ -77,9 +77,9 @@ impl Default for Leadership {
 /// How patient a node is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// A leader, or a majority, that was not heard for so long is not counted on.
+    /// A leader that was not heard for this long counts as lost; so does, on the leader, a majority.
     pub(super) silence: Duration,
-    /// Clients wait so long for a leader to come back.
+    /// How long requests wait for a new leader before they fail.
     pub(super) leaderless: Duration,
 }
 
@@ -110,8 +110,8 @@ impl Leadership {
     }
 }
 
-/// What the watch needs.
-pub(super) struct Watch {
+/// The task that watches who leads, and tells the rest of the node.
+pub(super) struct LeadershipWatch {
     pub(super) raft: Raft,
     pub(super) leadership: Arc<Leadership>,
     pub(super) clock: Arc<TableClock>,
@@ -135,7 +135,7 @@ struct Seen {
     silence: Duration,
 }
 
-impl Watch {
+impl LeadershipWatch {
     /// Keeps the role right, for ever.
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
@@ -145,8 +145,8 @@ impl Watch {
             let seen = self.look();
             if known != (seen.leader, seen.term) && seen.leader.is_some() {
                 (known, news) = ((seen.leader, seen.term), Instant::now());
-                // What the leader before refused says nothing of this one; and nothing more goes to that one, which may take
-                // a second to find out that it is gone.
+                // A refusal of the old leader says nothing about the new one. Nothing more goes to the old one, which may
+                // take a second to notice that it no longer leads.
                 self.leadership.leader_took(true);
                 self.leadership.set(Role::None, seen.voters);
                 self.in_flight.send_all_again();

@@ -9,11 +9,24 @@
 //! 4. `state_machine.rs`  applies it to the table; `in_flight.rs` tells those who wait on this node
 //! 5. `snapshot_file.rs`  bounds the log: the table as one file
 //!
-//! Beside the road: `start.rs` brings a node up, `upkeep.rs` lets claims expire and bounds the log without any request, `leadership.rs` knows who leads, `journal.rs` tells operators what changes, `heartbeat.rs` shows that it does, `reads.rs` lets reads wait until the table is new enough (`freshness.rs`: how old it may be),
-//! `withdrawals.rs` takes back what nobody waits for, `membership.rs` lets nodes in and out, `joining.rs` finds this one's place (`join_mark.rs`: who is on its way), `status.rs` tells how all of them are,
-//! `table_version.rs` lets new commands into the log once every member can read them, `memory.rs` refuses to grow beyond the machine, `hops.rs` tells where the time of a traced request goes, `checkup.rs` looks at a cluster from outside.
+//! Beside the road of a command:
+//!
+//! - `start.rs`          brings a node up
+//! - `joining.rs`        has this node join its cluster; `join_mark.rs` keeps on disk that it is about to
+//! - `membership.rs`     adds, moves and removes members
+//! - `leadership.rs`     knows who leads
+//! - `heartbeat.rs`      sends the heartbeats of a leader
+//! - `upkeep.rs`         expires claims, cuts the log and moves leadership, all without a request
+//! - `reads.rs`          lets reads wait until the table is new enough; `freshness.rs` knows how old it may be
+//! - `withdrawals.rs`    withdraws claims that nobody waits for
+//! - `table_version.rs`  lets new commands into the log once every member can read them
+//! - `memory.rs`         refuses commands that would make the table too large for the machine
+//! - `status.rs`         reports how all nodes are
+//! - `journal.rs`        logs for operators what changes in the cluster
+//! - `hops.rs`           records where the time of a traced request goes
+//! - `checkup.rs`        looks at a cluster from outside
 
-// What a simulated machine replaces is still built, and nobody calls it.
+// In a simulated build, the code that the simulation replaces is compiled but not called.
 #![cfg_attr(feature = "sim", allow(dead_code, unused_imports))]
 
 pub mod checkup;
@@ -89,8 +102,8 @@ use crate::publish::Publisher;
 
 /// The number of a node that is alone.
 pub const ALONE: NodeId = 1;
-/// How often a leader shows that it is there, unless said otherwise. Seldom enough for an idle node to sleep nearly always; a
-/// leader that died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
+/// The default time between two heartbeats of a leader. Long enough for an idle node to sleep nearly always; a leader that
+/// died is replaced in five to six of these. `wakeups.rs` has a reason for this very number.
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(128);
 /// How long a stop waits for the last outcomes.
 const STOP_MAX: Duration = Duration::from_secs(3);
@@ -114,9 +127,9 @@ pub struct Engine {
     memory: Arc<MemoryGuard>,
     log: LogStore,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// Whether this node takes part: it has its data, or was let in without.
+    /// Whether this node takes part: it has its data, or was added without.
     admitted: AtomicBool,
-    /// Whether this node is being let in, and would ask again if it were removed now.
+    /// Whether this node is joining, and would ask again if it were removed now.
     joining: AtomicBool,
     /// Held while the members change.
     changing: tokio::sync::Mutex<()>,

@@ -1,10 +1,10 @@
-//! Who belongs to the cluster: nodes come, go and are replaced while it works.
+//! The members of the cluster: nodes are added, removed and replaced while it runs.
 //!
-//! In:    an operator's change, or a node without data that asks to be let in. Out: openraft's membership, changed by the
+//! In:    an operator's change, or a node without data that asks to join. Out: openraft's membership, changed by the
 //!        leader, one change at a time.
-//! Never: lets a node without data vote before the others have agreed to forget what it promised: it is taken out of the
-//!        members first, and comes back as one that only learns until it has the whole log. What is said to one process of
-//!        a node is not good for the next one, which may have lost its data again.
+//! Never: makes a node without data a voter before the others have agreed to forget what it promised: the node is removed
+//!        first, and added again as a learner until it has the whole log. What is said to one process of a node is not valid
+//!        for the next one, which may have lost its data again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::machine;
 
 /// How long a transfer of leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
-/// How long a node that is to take over is waited for before it is asked again.
+/// How long the leader waits for a node to take over before it asks that node again.
 const TRANSFER_AGAIN: Duration = Duration::from_secs(1);
 
 const LAST_NODE: &str = "the last node of a cluster can't be removed";
 
 /// What an operator can change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
-    /// Let a node in; it has to be running, without data.
+pub enum MembershipChange {
+    /// Add a node, which has to run and have no data.
     Add {
         /// Its number.
         id: NodeId,
         /// Where its peers reach it.
         address: String,
     },
-    /// Take a node out.
+    /// Remove a node.
     Remove {
         /// Its number.
         id: NodeId,
     },
-    /// Have this node lead.
+    /// Hand leadership to a node.
     Transfer {
         /// Its number.
         to: NodeId,
     },
-    /// A member has another address.
+    /// Change the address of a member.
     Move {
         /// Its number.
         id: NodeId,
@@ -57,7 +57,7 @@ pub enum Change {
     },
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for MembershipChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Add { id, address } => write!(f, "add node {id} at {address}"),
@@ -74,13 +74,13 @@ pub enum ChangeError {
     /// Only a leader changes members, and there is none.
     #[error("no node leads now: try again when a majority of the nodes is up")]
     NotLeader,
-    /// It may have happened, or may yet.
+    /// The change may have happened, or may still happen.
     #[error(
         "the outcome is unknown: the leader was lost on the way. Look at `leasehold cluster status`, and try again if \
          nothing changed"
     )]
     Unknown,
-    /// It would be wrong.
+    /// The change is not possible, and why.
     #[error("{0}")]
     Refused(String),
 }
@@ -117,8 +117,8 @@ impl From<RaftError<TypeConfig, ClientWriteError<TypeConfig>>> for ChangeError {
 }
 
 impl Engine {
-    /// All members: where they are, and whether they vote. While the voters change, a majority of the old ones and one
-    /// of the new ones decide; a node that is not in both does not vote yet, or no longer.
+    /// All members: their addresses, and whether they are voters. While the voters change, a majority of the old ones and one
+    /// of the new ones decide; only a node that is in both counts as a voter.
     pub fn members(&self) -> BTreeMap<NodeId, (String, bool)> {
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
@@ -127,12 +127,12 @@ impl Engine {
         membership.nodes().map(|(id, node)| (*id, (node.addr.clone(), votes(id)))).collect()
     }
 
-    /// Whether a node's voice is asked for, be it by the old voters or by the new ones.
+    /// Whether a node is among the old voters or the new ones.
     fn is_asked(&self, id: NodeId) -> bool {
         self.raft().metrics().borrow_watched().membership_config.voter_ids().any(|voter| voter == id)
     }
 
-    /// Whether a node is a member by what is agreed on.
+    /// Whether a node is a member in the committed membership.
     fn is_agreed_on(&self, id: NodeId) -> bool {
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
@@ -143,8 +143,8 @@ impl Engine {
         self.members().remove(&id).map(|(address, _)| address)
     }
 
-    /// Makes a change, here or where the leader is.
-    pub async fn change_members(self: &Arc<Self>, change: Change) -> Result<(), ChangeError> {
+    /// Makes a change: here if this node leads, else through the leader.
+    pub async fn change_members(self: &Arc<Self>, change: MembershipChange) -> Result<(), ChangeError> {
         match self.change_here(&change).await {
             Err(ChangeError::NotLeader) => {}
             done => return done,
@@ -155,16 +155,16 @@ impl Engine {
     }
 
     /// Makes a change if this node leads.
-    pub(super) async fn change_here(self: &Arc<Self>, change: &Change) -> Result<(), ChangeError> {
+    pub(super) async fn change_here(self: &Arc<Self>, change: &MembershipChange) -> Result<(), ChangeError> {
         if !matches!(self.leadership.role(), Role::Leads { .. }) {
             return Err(ChangeError::NotLeader);
         }
         // A node that has moved says so itself, and the journal reports it.
-        if !matches!(change, Change::Move { .. }) {
+        if !matches!(change, MembershipChange::Move { .. }) {
             tracing::info!("asked to change the cluster: {change}");
         }
         match change {
-            Change::Add { id, address } => match self.members().get(id) {
+            MembershipChange::Add { id, address } => match self.members().get(id) {
                 Some((_, true)) => Ok(()),
                 Some((known, false)) if known == address => self.promote(*id, address).await,
                 _ => {
@@ -172,10 +172,10 @@ impl Engine {
                     self.promote(*id, address).await
                 }
             },
-            Change::Remove { id } => self.remove(*id).await,
-            Change::Transfer { to } => self.transfer(*to).await,
-            Change::Move { id, .. } if !self.members().contains_key(id) => Err(not_a_member(*id)),
-            Change::Move { id, address } => {
+            MembershipChange::Remove { id } => self.remove(*id).await,
+            MembershipChange::Transfer { to } => self.transfer(*to).await,
+            MembershipChange::Move { id, .. } if !self.members().contains_key(id) => Err(not_a_member(*id)),
+            MembershipChange::Move { id, address } => {
                 let node = BTreeMap::from([(*id, BasicNode::new(address))]);
                 self.change(ChangeMembers::SetNodes(node)).await
             }
@@ -187,8 +187,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a node in: from now on it gets the log, and does not vote yet. `run` is the process of it that asked, if it was
-    /// not an operator.
+    /// Adds a node as a learner: it gets the log from now on, and is made a voter when it has all of it. `run` is the process
+    /// of the node that asked to join; `None`: an operator asked.
     pub(super) async fn admit(
         self: &Arc<Self>,
         id: NodeId,
@@ -223,7 +223,7 @@ impl Engine {
                 "node {id} was restarted after it had asked to join; it asks again by itself"
             )));
         }
-        // One that was let in and asks again, since it has no answer, has nothing to be forgotten.
+        // A node that was added and asks again, because it got no answer, has promised nothing that must be forgotten.
         if !there.admitted {
             self.forget_promises(id).await?;
             let welcomed = self.peers.ask_at(address, &Ask::Welcome { run: there.run }).await;
@@ -234,7 +234,7 @@ impl Engine {
         if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
             return Ok(());
         }
-        // Unless a leader, now gone, had begun to make it a voter: then that is to be brought to its end.
+        // If an earlier leader had begun to make it a voter, `promote` completes that.
         if !self.is_asked(id) {
             if self.address_of(id).is_some_and(|known| known != address) {
                 let node = BTreeMap::from([(id, BasicNode::new(address))]);
@@ -251,7 +251,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the cluster no longer count on what a node promised or said to have.
+    /// Removes a node, or its vote, so that the cluster no longer relies on what it promised or said that it has.
     async fn forget_promises(&self, id: NodeId) -> Result<(), ChangeError> {
         if self.is_asked(id) {
             tracing::warn!(
@@ -265,10 +265,10 @@ impl Engine {
         }
     }
 
-    /// Makes a voter of a node, once it has the log.
+    /// Makes a node a voter once it has the log.
     pub(super) async fn promote(&self, id: NodeId, address: &str) -> Result<(), ChangeError> {
-        // A leader that does not vote (it was taken out as one without data, and elected by those who did not know yet) has
-        // the log already, and would wait for itself for ever.
+        // A leader may be no voter: removed since it had lost its data, and elected by nodes that did not know that yet. It
+        // has the log already, and would wait for itself for ever.
         if id != self.node_id() {
             self.raft().add_learner(id, BasicNode::new(address), true).await?;
         }
@@ -286,11 +286,11 @@ impl Engine {
         let members = self.members();
         let voters = members.values().filter(|(_, voter)| *voter).count();
         match members.get(&id) {
-            // It was taken out by a change that is not agreed on: the nodes may yet forget that.
+            // The change that removed it is not committed, and may still be lost.
             None if self.is_agreed_on(id) => Err(ChangeError::Unknown),
             None => Err(not_a_member(id)),
             Some((_, true)) if voters == 1 => Err(refused(LAST_NODE)),
-            // Also one that a leader, now gone, had begun to take out.
+            // This also completes a removal that an earlier leader had begun.
             Some(_) if self.is_asked(id) => {
                 self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
             }
@@ -314,12 +314,12 @@ impl Engine {
         }
         match self.hand_over(to).await? {
             leader if leader == to => Ok(()),
-            // Another one was faster than the one that was asked: it hands on.
-            leader => self.ask_to_change(leader, Change::Transfer { to }).await,
+            // Another node won the election: it is asked to hand leadership on.
+            leader => self.ask_to_change(leader, MembershipChange::Transfer { to }).await,
         }
     }
 
-    /// Asks a node to take over, and returns when another one leads: that one, or whichever was faster in the election.
+    /// Asks a node to take over, and returns when another node leads: that one, or a faster one that won the election.
     pub(super) async fn hand_over(&self, to: NodeId) -> Result<NodeId, ChangeError> {
         self.journal.hands_over(to);
         let leader = self.ask_to_lead(to).await;
@@ -340,7 +340,7 @@ impl Engine {
             }
         };
         tokio::pin!(changed);
-        // The node is asked more than once: the question may be lost, or come before what it has to know.
+        // The node is asked more than once: the request may be lost, or arrive before the node is up to date.
         for _ in 0..TRANSFER_MAX.as_secs() {
             self.raft().trigger().transfer_leader(to).await.map_err(refused)?;
             if let Ok(leader) = machine::timeout(TRANSFER_AGAIN, &mut changed).await {
@@ -350,7 +350,7 @@ impl Engine {
         Err(refused(format!("node {to} did not take over within {} s: try again", TRANSFER_MAX.as_secs())))
     }
 
-    async fn ask_to_change(&self, leader: NodeId, change: Change) -> Result<(), ChangeError> {
+    async fn ask_to_change(&self, leader: NodeId, change: MembershipChange) -> Result<(), ChangeError> {
         match self.peers.ask(leader, &Ask::Change(change)).await {
             Ok(PeerAnswer::Done) => Ok(()),
             Ok(PeerAnswer::Rejected(why)) => Err(refused(why)),

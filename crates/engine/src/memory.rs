@@ -15,17 +15,17 @@ use crate::machine;
 /// How often a node looks. At 100 MB a second, as fast as a log grows, half a second takes 50 MB.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Without a setting: this part of what the machine, or the process's control group, has. The rest is for requests, for the log's
-/// cache, and for the pages that a snapshot keeps while they change.
+/// The default limit: this fraction of the memory of the machine, or of the process's control group. The rest is for requests,
+/// for the log's cache, and for the pages that a snapshot keeps while they change.
 const PART_OF_ALL: (u64, u64) = (3, 4);
 
-/// The node takes everything again when it is this part below.
+/// A full node takes all commands again when its memory is one part in this many below the limit.
 const RELIEF: u64 = 20;
 
 /// Whether there is memory for a larger table.
 #[derive(Debug)]
 pub struct MemoryGuard {
-    /// More than this in memory is too much.
+    /// With more than this in memory, the node is full.
     max_bytes: u64,
     full: AtomicBool,
 }
@@ -38,7 +38,7 @@ impl MemoryGuard {
         Self { max_bytes, full: AtomicBool::default() }
     }
 
-    /// Whether nothing that makes the table larger is taken.
+    /// Whether the node refuses commands that make the table larger.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }

@@ -96,8 +96,8 @@ impl Engine {
     }
 
     /// One of [`ROLES`]. openraft calls a node leader until it hears of another one. To its clients it is a candidate from
-    /// the moment that it misses its majority, and until it has confirmed that it has one. A node that was let in is a learner
-    /// until it knows that it votes: an operator who removed it earlier would see it come back.
+    /// the moment that it misses its majority, and until it has confirmed that it has one. A node that was added is a learner
+    /// until it knows that it is a voter: an operator who removed it earlier would see it come back.
     pub(super) fn role_name(&self, state: ServerState) -> &'static str {
         match state {
             ServerState::Leader if self.leads() => "leader",

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::wal::Flushed;
 
 /// The waiters of one claim: a ticket each, and how to wake its owner.
-type Waiting = Vec<(u64, Wake)>;
+type ClaimWaiters = Vec<(u64, Wake)>;
 
 /// How a waiter is woken.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub trait Listener: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub struct Publisher {
     listeners: Vec<Arc<dyn Listener>>,
-    waiters: Mutex<HashMap<ClaimId, Waiting>>,
+    waiters: Mutex<HashMap<ClaimId, ClaimWaiters>>,
     /// How many there are. Without any, an entry costs one look at this.
     count: AtomicUsize,
     next_ticket: AtomicU64,
@@ -130,7 +130,7 @@ impl Publisher {
 
     /// Wakes those that wait for a claim's turn. Those that wait for the end of any of many claims sleep on.
     fn wake_turns(&self, claim: ClaimId) {
-        let woken: Waiting = {
+        let woken: ClaimWaiters = {
             let mut waiters = self.waiters.lock();
             let Some(list) = waiters.get_mut(&claim) else { return };
             let woken = list.extract_if(.., |(_, waiter)| matches!(waiter, Wake::One(_))).collect();

@@ -27,12 +27,13 @@ const CONFIRM_MAX: Duration = Duration::from_secs(2);
 /// A stale read starts no new barrier if the table is known to be no older than this.
 const NEW_ENOUGH: Duration = Duration::from_millis(100);
 
-type Waiting = oneshot::Sender<Result<(), EngineError>>;
+/// Tells a waiting read that the table is new enough, or that it never will be.
+type ReadWaiter = oneshot::Sender<Result<(), EngineError>>;
 
 /// Reads that wait for the next barrier.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Mutex<Vec<ReadWaiter>>,
     wake: Notify,
 }
 

@@ -1,4 +1,4 @@
-//! How a node starts: its data, openraft, the tasks, its place in the cluster.
+//! How a node starts: its data, openraft, the tasks, and then the cluster that it joins.
 //!
 //! In:    [`EngineConfig`]. Out: a running [`Engine`], or why it can't run.
 //! Never: lets a node vote that may have lost its data (`membership.rs` decides).
@@ -19,7 +19,7 @@ use crate::freshness::Newest;
 use crate::heartbeat::Heartbeat;
 use crate::in_flight::InFlight;
 use crate::journal::Journal;
-use crate::leadership::{Leadership, Patience, Role, Watch};
+use crate::leadership::{Leadership, LeadershipWatch, Patience, Role};
 use crate::log_store::LogStore;
 use crate::peer::{Door, PeerNetwork, PeerServer, Peers};
 use crate::propose::Proposer;
@@ -154,7 +154,7 @@ impl Engine {
 
     /// Starts the tasks that every node runs on the engine's thread.
     fn spawn_tasks(self: &Arc<Self>, timing: Timing) {
-        let watch = Watch {
+        let watch = LeadershipWatch {
             raft: self.raft.clone(),
             leadership: self.leadership.clone(),
             clock: self.clock.clone(),
@@ -188,7 +188,7 @@ impl Engine {
         self.tasks.lock().extend(tasks);
     }
 
-    /// Opens the port for peers and enters the cluster (`joining.rs`).
+    /// Opens the port for peers and joins the cluster (`joining.rs`).
     async fn join_peers(
         self: &Arc<Self>,
         cluster: &ClusterConfig,
@@ -299,7 +299,7 @@ impl Timing {
         Duration::from_millis(self.election_ms().1)
     }
 
-    /// After this long without a word, by then others may have elected a leader.
+    /// A node that has heard no leader for this long must expect that the others have elected another one.
     pub(crate) fn silence(self) -> Duration {
         2 * self.lease()
     }

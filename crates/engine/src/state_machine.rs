@@ -152,8 +152,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
-            // On a follower nobody waits for this yet, mostly; its leader waits for the answer that the entry behind it is on
-            // disk, and that answer is ready to be sent.
+            // On a follower, usually nothing is waiting for this yet. Its leader waits to hear that the next entry is on disk;
+            // let that answer go first.
             if responder.is_none() {
                 tokio::task::yield_now().await;
             }

@@ -23,7 +23,7 @@ pub(super) struct NodeStatus {
     pub(super) id: NodeId,
     /// Which process of it: another one each time it starts.
     pub(super) run: u64,
-    /// Whether that process takes part already: it has its data, or was let in without.
+    /// Whether that process takes part already: it has its data, or was added without.
     pub(super) admitted: bool,
     /// One of `node_state::ROLES`.
     pub(super) role: String,

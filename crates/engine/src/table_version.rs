@@ -159,7 +159,7 @@ impl Engine {
         Ok(NEWEST_TABLE_VERSION)
     }
 
-    /// Raises the table version if this node leads and every member can read it. No node is let in meanwhile.
+    /// Raises the table version if this node leads and every member can read it. No node is added meanwhile.
     pub(super) async fn raise_table_version(&self) -> Result<(), EngineError> {
         // First without holding up changes of the members, while one of them does not answer.
         self.readable_by_all().await?;

@@ -1,8 +1,8 @@
 //! What happens without any request: claims expire, the log is cut, a leader without room for it steps down, and a
-//! member that has lost its data is let in again.
+//! member that has lost its data is added again.
 //!
 //! In:    the table's earliest deadline, the length of the log, the room for it, members that are silent. Out: ticks,
-//!        which end what is due; snapshots; another leader; members that vote.
+//!        which end what is due; snapshots; another leader; voters.
 //! Never: ends a claim itself: a tick is a command like any other, and the table decides.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ const LOG_LOOK_EVERY: Duration = Duration::from_millis(250);
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A node that the leader heard within this time counts as there. Heartbeats come far more often.
 const HEARD_MS_MAX: u64 = 2000;
-/// How long a full leader that handed over, or failed to, leaves it at that: the others may be full as well.
+/// The pause after a leader with a full disk has tried to hand over leadership: the other disks may be full as well.
 const HAND_OVER_EVERY: Duration = Duration::from_secs(10);
 /// How often a leader looks after members that are silent. One that has lost its data asks by itself far sooner, as a rule.
 const SILENT_LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -154,8 +154,8 @@ pub(super) async fn heard(engine: &Engine) -> BTreeSet<NodeId> {
     others.into_iter().filter(|(_, other)| is_heard(other)).map(|(id, _)| id).collect()
 }
 
-/// Lets members join again that have lost their data. Such a node asks by itself, but may know no member to ask: those it
-/// was started with may have been removed since.
+/// Adds members again that have lost their data. Such a node asks by itself, but may know no member to ask: the peers of its
+/// settings may have been removed since.
 pub(super) async fn take_back(engine: Arc<Engine>) {
     loop {
         sleep_about(SILENT_LOOK_EVERY).await;

@@ -22,11 +22,11 @@ use crate::machine;
 const BATCH_LEN: usize = 1000;
 /// Claims looked at while the table can't be written.
 const CLAIMS_PER_LOOK: usize = 4096;
-/// How long a withdrawal that did not come through rests.
+/// The pause before a failed withdrawal is sent again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How often a claim is withdrawn that nobody knows: the command that makes it may still be on its way.
+/// How many times an unknown claim is withdrawn: the command that makes it may still be on its way.
 const UNKNOWN_TRIES: u32 = 10;
-/// And how long it rests in between.
+/// The pause between two withdrawals of an unknown claim.
 const UNKNOWN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What is to be withdrawn.

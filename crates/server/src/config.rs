@@ -59,7 +59,8 @@ pub struct Config {
     pub settings: Settings,
     /// The same, from table version 2 on.
     pub budgets: Budgets,
-    /// The memory with which the node takes nothing that makes the table larger; `None`: what fits the machine.
+    /// With more than this in memory, the node refuses commands that make the table larger; `None`: a limit that fits the
+    /// machine.
     pub memory_max_bytes: Option<u64>,
     /// Connections at a time.
     pub connections_max: usize,

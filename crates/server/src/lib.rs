@@ -10,7 +10,7 @@
 //! 5. [`leasehold_engine::publish`] wakes those who wait for what happened, and tells [`audit`] and [`observe`].
 //! 6. [`api`] renders the outcome.
 
-// What a simulated machine replaces is still built, and nobody calls it.
+// In a simulated build, the code that the simulation replaces is compiled but not called.
 #![cfg_attr(feature = "sim", allow(dead_code, unused_imports))]
 
 pub mod access;

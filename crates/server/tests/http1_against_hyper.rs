@@ -22,7 +22,9 @@ use hyper::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use leasehold_server::http::http1::{AnswerBody, Body, Broken, Http1, Outgoing, Pieces, Refusal, Request};
+use leasehold_server::http::http1::{
+    AnswerBody, Body, BodyError, BodySource, Http1, HttpRefusal, Outgoing, Request,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Runtime;
 
@@ -220,8 +222,8 @@ fn refusal(answers: &[u8]) -> Option<u16> {
 /// No answer comes in pieces.
 enum Never {}
 
-impl Pieces for Never {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+impl BodySource for Never {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
         match *self {}
     }
 
@@ -233,7 +235,7 @@ impl Pieces for Never {
 struct NoBody;
 
 impl AnswerBody for NoBody {
-    type Pieces = Never;
+    type Source = Never;
 
     fn into_outgoing(self) -> Outgoing<Never> {
         Outgoing::Whole(Bytes::new())
@@ -249,7 +251,7 @@ async fn by_us(pieces: &[&[u8]]) -> (Read, Option<String>) {
     let answers = {
         let (seens, why) = (seens.clone(), why.clone());
         talk(pieces, move |stream| async move {
-            let refuse = |refusal: &Refusal| {
+            let refuse = |refusal: &HttpRefusal| {
                 *why.lock().unwrap() = Some(refusal.detail.to_string());
                 let mut response = Response::new(NoBody);
                 *response.status_mut() = refusal.status;

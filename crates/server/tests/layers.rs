@@ -118,7 +118,7 @@ fn a_cycle_is_found_however_it_is_written() {
         ("message/mod.rs", "    let app: super::app::App;"),
         ("pem.rs", "use super::dispatch;"),
         ("pem.rs", "use crate::{dispatch, serve};"),
-        ("app/pool.rs", "fn f() -> crate::api::claims::Asked {"),
+        ("app/pool.rs", "fn f() -> crate::api::claims::RequestHead {"),
         ("api/claims/wait.rs", "use super::super::super::dispatch::call;"),
         ("http/tls.rs", "use crate::access::Access;"),
     ] {
@@ -126,7 +126,7 @@ fn a_cycle_is_found_however_it_is_written() {
     }
     for (inside, line) in [
         ("app/pool.rs", "use crate::message::Response;"),
-        ("api/claims/wait.rs", "use super::parse::Patch;"),
+        ("api/claims/wait.rs", "use super::parse_change::Patch;"),
         ("api/claims/wait.rs", "use super::super::refused::limit;"),
         ("route/tests.rs", "use crate::serve::run;"),
         ("pem.rs", "// see crate::dispatch"),

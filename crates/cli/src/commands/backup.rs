@@ -22,11 +22,12 @@ use super::output;
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     command: Option<BackupCommand>,
-    #[command(flatten)]
-    admin: AdminArgs,
     /// Where to write it
     #[arg(required = true)]
     file: Option<PathBuf>,
+    // Behind the others: its heading would be theirs too.
+    #[command(flatten)]
+    admin: AdminArgs,
 }
 
 /// What to do with a backup that there is.

@@ -31,7 +31,7 @@ enum ClusterCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Also a fingerprint of each node's table: equal after equal entries
+        /// Also show a digest of each node's table: equal after the same entries
         #[arg(long)]
         digest: bool,
     },

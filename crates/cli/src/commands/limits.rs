@@ -1,7 +1,7 @@
 //! `leasehold limits`: what claims may take, and what they take.
 //!
 //! In:    a node's URL. Out: a table for people or JSON for programs; exit code 1 if a change was refused.
-//! Never: changes a flag: overrides live in the log, hold on every node, and go before the flags.
+//! Never: changes a flag: overrides live in the log, hold on every node, and take precedence over the flags.
 
 use std::fmt::Write as _;
 
@@ -17,8 +17,6 @@ use super::output;
 /// Limits and byte budgets of the service.
 #[derive(clap::Args)]
 pub(crate) struct LimitsArgs {
-    #[command(flatten)]
-    admin: AdminArgs,
     #[command(subcommand)]
     command: Option<LimitsCommand>,
     /// Also what this owner uses
@@ -30,11 +28,14 @@ pub(crate) struct LimitsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    // Behind the others: its heading would be theirs too.
+    #[command(flatten)]
+    admin: AdminArgs,
 }
 
 #[derive(clap::Subcommand)]
 enum LimitsCommand {
-    /// Override a byte budget; an override goes before the flags of every node
+    /// Override a byte budget; an override takes precedence over the flags of every node
     Set {
         #[command(flatten)]
         scope: ScopeArgs,

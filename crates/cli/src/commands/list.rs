@@ -28,7 +28,7 @@ pub(crate) struct ListArgs {
     /// At most this many of each status
     #[arg(long, default_value = "10000", value_name = "N")]
     limit: usize,
-    /// Ask any node, without its cluster: fast, works without a quorum, and may be old
+    /// Read one node's own table: fast, works without a quorum, but may be out of date
     #[arg(long)]
     stale: bool,
     /// Print JSON

@@ -39,11 +39,12 @@ pub(crate) const DESCRIPTORS_KEPT: u64 = 224;
 /// Run the service.
 #[derive(clap::Args)]
 pub(crate) struct ServeCommand {
-    #[command(flatten)]
-    args: ServeArgs,
     /// Read all of the configuration, print what it means, and exit
     #[arg(long)]
     check: bool,
+    // Behind the others: its headings would be theirs too.
+    #[command(flatten)]
+    args: ServeArgs,
 }
 
 /// Where the settings come from: read at the start, and again on SIGHUP.

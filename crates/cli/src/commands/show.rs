@@ -17,7 +17,7 @@ const QUEUE_LEN_MAX: usize = 100_000;
 pub(crate) struct ShowArgs {
     /// Id or URL of a claim, or a resource
     what: String,
-    /// Ask any node, without its cluster: fast, works without a quorum, and may be old
+    /// Read one node's own table: fast, works without a quorum, but may be out of date
     #[arg(long)]
     stale: bool,
     /// Print JSON

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::claim::{Revoking, Status};
 use super::packed::Packed;
 use super::resource::Slot;
-use super::steps::Grant;
+use super::steps::GrantedHow;
 use super::{Applied, Table, ThisEntry};
 use crate::command::{
     Batch, Command, Data, Ending, Guard, Idempotency, Mode, NewClaim, OnBusy, Settings, Target,
@@ -116,7 +116,7 @@ impl Table {
         let seq = self.create(names, known, new.ttl_us, new.data.as_ref(), bytes);
         self.keep_key(seq, new.idempotency);
         if obstacle.is_none() {
-            self.grant(seq, Grant::AtOnce, events);
+            self.grant(seq, GrantedHow::AtOnce, events);
             return Ok(Outcome::Granted(Box::new(self.view(seq))));
         }
         self.enqueue(seq, new.on_busy, events);

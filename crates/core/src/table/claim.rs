@@ -137,8 +137,8 @@ pub struct Claim {
 /// What a live claim may have since table version 2, and few have: it goes with the claim's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
-    /// The requests of its client while it waits.
-    pub asked: Option<Asked>,
+    /// When its client polled it while it waits.
+    pub polls: Option<Polls>,
     /// It holds its resource, and is to let go.
     pub revoking: Option<Revoking>,
 }
@@ -150,16 +150,16 @@ pub struct Revoking {
     pub reason: Option<Arc<str>>,
 }
 
-/// When the client of a waiting claim asked for it, on the table clock.
+/// When the client of a waiting claim polled it, on the table clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Polls {
     /// Last; an open request counts as asking until its wait is over.
     pub last_us: u64,
     /// The longest pause between two requests, the creation included; at most half of [`limits::PICKUP_US_MAX`].
     pub longest_us: u64,
 }
 
-impl Asked {
+impl Polls {
     /// Another request, which stands open for `open_us`.
     pub(super) fn again(before: Option<Self>, created_us: u64, now_us: u64, open_us: u64) -> Self {
         let (last_us, longest_us) =

@@ -11,7 +11,7 @@ use super::crowd::Crowd;
 use super::planted::TableBug;
 use super::resource::Slot;
 use super::set::{Set, SetItem};
-use super::steps::Grant;
+use super::steps::GrantedHow;
 use super::wake::Obstacle;
 use crate::command::{Mode, NewSet, OnBusy};
 use crate::event::Event;
@@ -47,7 +47,7 @@ impl Table {
             self.enqueue(seq, new.on_busy, events);
             return Ok(Outcome::Queued(Box::new(self.view(seq))));
         }
-        self.grant(seq, Grant::AtOnce, events);
+        self.grant(seq, GrantedHow::AtOnce, events);
         Ok(Outcome::Granted(Box::new(self.view(seq))))
     }
 

@@ -4,14 +4,14 @@
 //! Never: costs much more than its bytes: fourteen a claim, in runs that lie together, where a tree of the standard
 //!        library takes forty.
 //!
-//! A renewal takes a deadline out somewhere and puts it in at the end, mostly: runs at the end fill up whole, and runs
-//! that have become short join their neighbours.
+//! A renewal usually removes a deadline somewhere and adds one at the end: runs at the end fill up whole, and runs that
+//! have become short join their neighbours.
 
 use super::packed::Packed;
 
-/// So many deadlines stand together at the most: what one change moves is a few kilobytes.
+/// The most deadlines in one run, so that one change moves a few kilobytes.
 const RUN_LEN: usize = 512;
-/// A run grows by so much at a time, so that little is reserved for nothing.
+/// A full run reserves room for this many more, so that little memory lies unused.
 const GROWTH: usize = 32;
 
 /// An instant and the claim that ends then; two that end at one instant do so in order of creation.

@@ -19,9 +19,9 @@ use super::resource::Slot;
 use super::wake::Obstacle;
 use crate::command::{Mode, NewSet};
 use crate::limits::DEADLOCK_ITEMS_MAX;
-use crate::outcome::{Link, Rejection, Wait};
+use crate::outcome::{CycleLink, Rejection, Wait};
 
-/// How many times as many items as there are may be looked at while the claims are played out.
+/// Playing out the claims may look at this many times the items that the search may visit.
 const ROUNDS_MAX: usize = 20;
 
 /// A cycle is shown up to this length.
@@ -48,15 +48,15 @@ struct Search<'a> {
     table: &'a Table,
     new: u64,
     nodes: BTreeMap<u64, Node>,
-    /// Up to which claim the line of a resource is among the nodes.
+    /// For each resource: all its claims before this sequence number are among the nodes.
     lines: BTreeMap<Slot, u64>,
     /// The waiting claims of each session and of its descendants.
     sessions: BTreeMap<Arc<str>, Vec<u64>>,
-    /// So many more items may be visited.
+    /// How many more items the search may visit.
     left: usize,
 }
 
-/// The look was given up.
+/// The search was given up.
 struct TooMany;
 
 impl Table {
@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// How many claims wait although the look for a deadlock was given up, since the process started.
+    /// How many claims wait although the search for a deadlock was given up, since the process started.
     pub fn unchecked_waits(&self) -> u64 {
         self.unchecked_waits
     }
@@ -242,7 +242,7 @@ impl Search<'_> {
     fn cycle(&self, new: &NewSet) -> Vec<Wait> {
         let (mut cycle, mut seen) = (Vec::new(), BTreeSet::new());
         let mut at = self.new;
-        let mut link = Some(Link::Wants);
+        let mut link = Some(CycleLink::Wants);
         while let Some((slot, blocker)) = self.in_the_way(at)
             && seen.insert(at)
             && cycle.len() < CYCLE_LEN_MAX
@@ -252,13 +252,13 @@ impl Search<'_> {
             }
             match self.nodes[&blocker].state {
                 State::Waits => {
-                    cycle.push(self.wait(blocker, slot, Link::Reserves, new));
+                    cycle.push(self.wait(blocker, slot, CycleLink::Reserves, new));
                     at = blocker;
                 }
                 _ => {
-                    cycle.push(self.wait(blocker, slot, Link::Holds, new));
+                    cycle.push(self.wait(blocker, slot, CycleLink::Holds, new));
                     let Some(next) = self.waits_in_session_of(blocker) else { break };
-                    (at, link) = (next, Some(Link::Wants));
+                    (at, link) = (next, Some(CycleLink::Wants));
                 }
             }
         }
@@ -306,7 +306,7 @@ impl Search<'_> {
         waiting.iter().rev().copied().find(|seq| self.waits(*seq))
     }
 
-    fn wait(&self, seq: u64, slot: Slot, link: Link, new: &NewSet) -> Wait {
+    fn wait(&self, seq: u64, slot: Slot, link: CycleLink, new: &NewSet) -> Wait {
         let known = self.table.claims.get(seq);
         Wait {
             claim: known.map_or(new.id, |claim| claim.id),

@@ -23,7 +23,7 @@ pub fn seed_indexes(bits: u128) {
     SEED.set(Seed(bits as u64, (bits >> 64) as u64)).ok();
 }
 
-/// How ids become places in an index.
+/// What ids are hashed with, which decides their buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Seed(u64, u64);
 
@@ -33,7 +33,8 @@ impl Seed {
         SEED.get().copied().unwrap_or_default()
     }
 
-    /// The product of both halves, each hidden by a secret: who does not know the seed can't tell which ids come out alike.
+    /// The product of both halves, each hidden by a secret: without the seed nobody can tell
+    /// which ids have the same hash.
     pub(super) fn hash(self, id: ClaimId) -> u32 {
         let bits = id.as_u128();
         let (low, high) = (bits as u64 ^ self.0, (bits >> 64) as u64 ^ self.1);
@@ -49,7 +50,7 @@ const OTHER_HALF: u64 = 0x1319_8a2e_0370_7344;
 
 /// Claims in a bucket, on average: few enough to be looked through in no time, many enough to be cheap.
 const LOAD: usize = 24;
-/// A bucket grows by so much at a time.
+/// A full bucket reserves room for this many more.
 const GROWTH: usize = 8;
 
 /// Sequence numbers by claim id. The ids themselves are in the claims.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Table;
 use super::budgets::bytes_of_item;
-use super::steps::Grant;
+use super::steps::GrantedHow;
 use crate::command::{Data, Mode};
 use crate::event::Event;
 use crate::name::ClaimId;
@@ -41,7 +41,7 @@ impl Table {
             let known = self.resources.seek(resource);
             let bytes = bytes_of_item(resource, owner, data);
             let seq = self.create((*id, resource, owner), known, ttl_us, data, bytes);
-            self.grant(seq, Grant::AtOnce, events);
+            self.grant(seq, GrantedHow::AtOnce, events);
             self.view(seq)
         };
         Outcome::LockedAll(items.iter().map(grant).collect())

@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use budgets::{Allowed, Share};
-pub use claim::{Asked, Claim, End, Live, Revoking, Status};
+pub use claim::{Claim, End, Live, Polls, Revoking, Status};
 use claims::Claims;
 use counts::SetCounts;
 use deadlines::Deadlines;
@@ -105,7 +105,7 @@ pub struct Table {
     /// (sequence number, place) of waiting claims' items that fit, and that no entry has admitted yet: the first in line of
     /// each such resource. Part of a snapshot from version 3 on.
     admissible: BTreeSet<(u64, u32)>,
-    /// Claims that wait although the look for a deadlock was given up; counts from the start of the process.
+    /// Claims that wait although the search for a deadlock was given up; counts from the start of the process.
     unchecked_waits: u64,
     /// (deadline, sequence number) of every live claim that has a deadline.
     deadlines: Deadlines,
@@ -126,19 +126,19 @@ pub struct Table {
     planted: planted::Planted,
 }
 
-/// How far an entry has come with waits that are over. The clock stands still within it: what is over stays over, and
-/// what is not does not become so.
+/// What one entry has done so far about claims that are due. The clock stands still within an entry: no further claim becomes
+/// due.
 #[derive(Debug, Default)]
 struct ThisEntry {
-    /// So many more it may end.
+    /// How many more items of due claims it may end.
     overdue_left: usize,
-    /// So many more items it may admit.
+    /// How many more items it may admit.
     admissions_left: usize,
-    /// In this queue, all claims before this number are over, and stay for later entries.
+    /// In this queue, all claims before this sequence number are due, and are left for later entries.
     passed: Option<(Slot, u64)>,
-    /// In this queue nothing is over.
+    /// In this queue no claim is due.
     settled: Option<Slot>,
-    /// Of the holders of these, some may be over that no entry has ended yet.
+    /// These resources may have holders that are due and that no entry has ended yet.
     unsettled: BTreeSet<Slot>,
 }
 

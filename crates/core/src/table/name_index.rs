@@ -12,9 +12,9 @@ use std::cmp::Ordering;
 use super::names::Names;
 use super::resource::Slot;
 
-/// So many names stand together at the most: what one change moves is a few kilobytes.
+/// The most names in one run, so that one change moves a few kilobytes.
 const RUN_LEN: usize = 512;
-/// A run grows by so much at a time, so that little is reserved for nothing.
+/// A full run reserves room for this many more, so that little memory lies unused.
 const GROWTH: usize = 32;
 
 /// All names, in order. Runs are never empty.
@@ -24,7 +24,7 @@ pub(super) struct NameIndex {
     /// The run that took the last name.
     last: usize,
     /// Whether it was the same as, or the next after, the one before: names come in ascending order, and the next one
-    /// belongs there too, mostly.
+    /// usually belongs there too.
     ascending: bool,
 }
 

@@ -14,7 +14,7 @@ use super::resource::Slot;
 const PAGE_LEN: usize = 64;
 /// Pages on a shelf: freezing copies one pointer a shelf.
 const SHELF_LEN: usize = 64;
-/// A page grows by room for so many names like the one that comes.
+/// A full page reserves room for this many names as long as the new one.
 const GROWTH: usize = 8;
 
 #[derive(Debug, Clone)]

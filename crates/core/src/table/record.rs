@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::claim::{Asked, Claim, End, Live, NEVER, Revoking, Status, left_us};
+use super::claim::{Claim, End, Live, NEVER, Polls, Revoking, Status, left_us};
 use super::packed::Packed;
 use super::resource::Slot;
 use super::restore::Row;
@@ -33,7 +33,7 @@ pub(super) struct Record {
     pub(super) renewed_wall_us: u64,
     /// From its creation to its grant, on the table clock.
     granted_after_us: u32,
-    /// So much more did the wall clock move meanwhile.
+    /// How much further the wall clock moved in that time.
     granted_drift_us: i32,
     /// How often it was renewed.
     pub(super) renewals: u32,
@@ -271,13 +271,13 @@ impl Record {
 
     /// Whether a snapshot gave it nothing that the table itself would not have.
     pub(super) fn has_sound_live_part(&self) -> bool {
-        let sound = |asked: &Asked| {
-            asked.last_us >= self.created.now_us && asked.longest_us <= limits::PICKUP_US_MAX / 2
+        let sound = |polls: &Polls| {
+            polls.last_us >= self.created.now_us && polls.longest_us <= limits::PICKUP_US_MAX / 2
         };
         match (self.live_part().map(|live| &**live), self.status) {
             (None, _) => true,
-            (Some(Live { asked: Some(asked), revoking: None }), Status::Waiting) => sound(asked),
-            (Some(Live { asked: None, revoking: Some(_) }), Status::Active) => true,
+            (Some(Live { polls: Some(polls), revoking: None }), Status::Waiting) => sound(polls),
+            (Some(Live { polls: None, revoking: Some(_) }), Status::Active) => true,
             _ => false,
         }
     }
@@ -303,12 +303,12 @@ impl Record {
     pub(super) fn note_asked(&mut self, now_us: u64, open_us: u64) {
         let created_us = self.created.now_us;
         let live = Arc::make_mut(self.rare().live.get_or_insert_default());
-        let asked = Asked::again(live.asked, created_us, now_us, open_us);
-        live.asked = Some(asked);
+        let polls = Polls::again(live.polls, created_us, now_us, open_us);
+        live.polls = Some(polls);
         if self.lapses() {
             // Not earlier than it is: another request for it may stand open for longer than this one.
             let latest_us = self.deadline_us;
-            self.set_deadline(asked.last_us, self.ttl_us());
+            self.set_deadline(polls.last_us, self.ttl_us());
             self.deadline_us = self.deadline_us.max(latest_us);
         }
     }
@@ -319,7 +319,7 @@ impl Record {
             return 0;
         }
         let live = self.rare().live.take();
-        live.and_then(|live| live.asked).map_or(0, |asked| asked.pickup_us(now_us))
+        live.and_then(|live| live.polls).map_or(0, |polls| polls.pickup_us(now_us))
     }
 
     // ---- items

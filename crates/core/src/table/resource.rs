@@ -18,7 +18,7 @@ use super::name_index::{NameIndex, Spot};
 use super::names::Names;
 use crate::command::Mode;
 
-/// So many resources stand together: growing moves none of them.
+/// Resources in one part. A growing table gets another part, and moves no resource.
 const PART_LEN: usize = 1024;
 
 /// Where a resource stands as long as it has a claim. Not part of the log: it may differ between nodes.

@@ -137,7 +137,7 @@ struct Rows {
 pub struct Decoder {
     /// That of the first chunk, the header, once it has come.
     format: Option<u32>,
-    /// The owner of the last claim: that of the next one, mostly.
+    /// The owner of the last claim, which usually is that of the next one too.
     owner: Option<Arc<str>>,
 }
 

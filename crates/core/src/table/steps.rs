@@ -22,7 +22,7 @@ use crate::outcome::Rejection;
 
 /// How a claim came to hold its resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Grant {
+pub(super) enum GrantedHow {
     /// With its own command.
     AtOnce,
     /// With somebody else's, or by a deadline: its client may not know yet.
@@ -122,7 +122,7 @@ impl Table {
     }
 
     /// Makes a claim the holder of its resources, which all take it.
-    pub(super) fn grant(&mut self, seq: u64, grant: Grant, events: &mut Vec<Event>) {
+    pub(super) fn grant(&mut self, seq: u64, grant: GrantedHow, events: &mut Vec<Event>) {
         let token = match self.claims.at(seq).set() {
             None => self.next_token(),
             Some(_) => self.grant_items(seq, grant),
@@ -132,7 +132,7 @@ impl Table {
         let (grace_us, by_rhythm) = (self.settings.pickup_grace_us, self.picks_up_by_rhythm());
         let claim = self.update_deadline(seq, |claim| {
             // A claim that gives up after a while is a request that stands open: its client sees the grant.
-            let unseen = grant == Grant::FromQueue && (claim.deadline_us().is_none() || claim.lapses());
+            let unseen = grant == GrantedHow::FromQueue && (claim.deadline_us().is_none() || claim.lapses());
             claim.unpicked = unseen && claim.ttl_us().is_some() && (grace_us > 0 || by_rhythm);
             let (grace_us, pickup_us) = match claim.take_pickup_us(clock.now_us) {
                 _ if !claim.unpicked => (0, 0),
@@ -162,11 +162,11 @@ impl Table {
 
     /// Lets a claim hold each of its items. A sharer gets the token of those who share already; all other items get one new
     /// token together. Gives back the largest.
-    fn grant_items(&mut self, seq: u64, grant: Grant) -> u64 {
+    fn grant_items(&mut self, seq: u64, grant: GrantedHow) -> u64 {
         let mut taken = None;
         self.claims.update(seq, |claim| taken = claim.take_set());
         let Some(mut set) = taken else { return 0 };
-        if grant == Grant::FromQueue {
+        if grant == GrantedHow::FromQueue {
             self.waiting_sets.remove(&set);
         }
         self.holding_sets.add(&set);
@@ -195,7 +195,7 @@ impl Table {
         }
         set.blocked = 0;
         if let Some(session) = &set.session {
-            if grant == Grant::FromQueue {
+            if grant == GrantedHow::FromQueue {
                 self.sessions.remove(session, seq);
             }
             self.sessions.add_holding(session);

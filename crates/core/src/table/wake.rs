@@ -8,7 +8,7 @@
 
 use super::Table;
 use super::resource::Slot;
-use super::steps::Grant;
+use super::steps::GrantedHow;
 use crate::command::Mode;
 use crate::event::Event;
 
@@ -128,7 +128,7 @@ impl Table {
             });
         }
         if blocked == 0 {
-            self.grant(seq, Grant::FromQueue, events);
+            self.grant(seq, GrantedHow::FromQueue, events);
         } else {
             self.resources.at_mut(slot).reserve(seq, mode);
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::table::{Asked, ListFilter, ListPage, Revoking};
+use leasehold_core::table::{ListFilter, ListPage, Polls, Revoking};
 use leasehold_core::{
     Budgets, ClaimId, Data, Idempotency, ItemView, Outcome, Rejection, Scope, Settings, Stamp, Status, Table,
     View,
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) unpicked: bool,
     /// When its client last asked for it, and the longest pause before that.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) polls: Option<Polls>,
     pub(crate) left_us: Option<u64>,
     /// It is to let go, and why.
     pub(crate) revoking: Option<Revoking>,
@@ -131,7 +131,7 @@ pub(crate) fn row(view: &View) -> Row {
         renewals: claim.renewals,
         status: claim.status,
         unpicked: claim.unpicked,
-        asked: claim.live.as_ref().and_then(|live| live.asked),
+        polls: claim.live.as_ref().and_then(|live| live.polls),
         left_us: claim.left_us(view.now_us),
         revoking: claim.live.as_ref().and_then(|live| live.revoking.clone()),
         waiters: view.waiters,

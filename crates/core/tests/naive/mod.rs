@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compare::{Answer, Row};
-use leasehold_core::table::{Asked, Revoking};
+use leasehold_core::table::{Polls, Revoking};
 use leasehold_core::{
     Batch, Budgets, ClaimId, Command, Data, Ending, Event, EventKind, Guard, Idempotency, Item, ItemView,
     Mode, NewClaim, NewSet, OnBusy, Scope, Settings, Stamp, Status, Target,
@@ -344,10 +344,10 @@ impl Model {
         let (now_us, table_version) = (self.clock.now_us, self.table_version);
         let claim = self.at(seq);
         if table_version >= 2 {
-            let before = claim.asked.unwrap_or(Asked { last_us: claim.created.now_us, longest_us: 0 });
+            let before = claim.polls.unwrap_or(Polls { last_us: claim.created.now_us, longest_us: 0 });
             let pause_us = now_us.saturating_sub(before.last_us).min(PICKUP_PAUSE_US_MAX);
             let longest_us = before.longest_us.max(pause_us);
-            claim.asked = Some(Asked { last_us: now_us + open_us, longest_us });
+            claim.polls = Some(Polls { last_us: now_us + open_us, longest_us });
             let lapse_us = claim.ttl_us.map(|ttl_us| now_us + open_us + ttl_us.max(1));
             if self.entry(seq).lapses {
                 let claim = self.at(seq);
@@ -717,7 +717,7 @@ impl Model {
             renewals: 0,
             status: Status::Waiting,
             unpicked: false,
-            asked: None,
+            polls: None,
             left_us: None,
             revoking: None,
             waiters: 0,
@@ -738,8 +738,8 @@ impl Model {
         let unseen = queued && (claim.deadline_us.is_none() || lapses);
         claim.unpicked = unseen && has_rule && claim.ttl_us.is_some();
         // Whoever asks with an open request is told at once; whoever comes by now and then gets twice the longest pause.
-        let pickup_us = match claim.asked.take() {
-            Some(asked) if asked.last_us <= clock.now_us => 2 * asked.longest_us,
+        let pickup_us = match claim.polls.take() {
+            Some(polls) if polls.last_us <= clock.now_us => 2 * polls.longest_us,
             _ => 0,
         };
         let stays_us = |ttl_us: u64| match (claim.unpicked, grace_us) {
@@ -810,7 +810,7 @@ impl Model {
         claim.status = status;
         claim.deadline_us = None;
         claim.unpicked = false;
-        claim.asked = None;
+        claim.polls = None;
         claim.ended = Some(Stamp { now_us: ended_us, wall_us: clock.wall_us.saturating_sub(late_us) });
         claim.reason = reason.cloned().or(claim.reason.take());
         claim.revoking = None;

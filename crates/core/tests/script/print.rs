@@ -104,9 +104,9 @@ pub(crate) fn claim(view: &View) -> String {
     put("renewals", (claim.renewals > 0).then(|| claim.renewals.to_string()));
     put("renewed-wall", (claim.renewals > 0).then(|| time(claim.renewed_wall_us)));
     put("unpicked", claim.unpicked.then(|| "yes".into()));
-    let asked = claim.live.as_ref().and_then(|live| live.asked);
-    put("asked", asked.map(|asked| time(asked.last_us)));
-    put("longest-pause", asked.map(|asked| time(asked.longest_us)));
+    let polls = claim.live.as_ref().and_then(|live| live.polls);
+    put("asked", polls.map(|polls| time(polls.last_us)));
+    put("longest-pause", polls.map(|polls| time(polls.longest_us)));
     let data = claim.data.as_ref();
     let text = |bytes: &[u8]| match bytes.len() {
         0..100 => String::from_utf8_lossy(bytes).into_owned(),

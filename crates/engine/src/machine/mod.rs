@@ -2,7 +2,7 @@
 //!
 //! In:    the engine's calls. Out: the operating system's and tokio's answers (`real.rs`, `files.rs`, `sockets.rs`); in a build of the
 //!        simulation (`crates/lab`, feature `sim`) those of `simulated/`, where a seed decides.
-//! Never: adds anything of its own: in the service every name here is another one's, but for `StopOnDrop`.
+//! Never: adds behaviour of its own: in the service it re-exports std and tokio, except for `StopOnDrop`.
 
 #[cfg(not(feature = "sim"))]
 mod files;

@@ -22,7 +22,7 @@ use super::{Ask, Lane, PeerAnswer};
 use crate::EngineError;
 use crate::encoding::{append_after, append_from};
 use crate::entry::{Origin, Origins, Parcel, Proposal};
-use crate::membership::Change;
+use crate::membership::MembershipChange;
 use crate::status::NodeStatus;
 use crate::types::{Entry, LeaderId, LogId, SnapshotMeta, StoredMembership, TypeConfig, Vote};
 
@@ -98,10 +98,10 @@ fn asks() -> Vec<(&'static str, Ask)> {
         ("status", Ask::Status { digest: true }),
         ("welcome", Ask::Welcome { run: 77 }),
         ("join", Ask::Join { id: 4, run: 5, address: "127.0.0.1:4090".into() }),
-        ("add", change(Change::Add { id: 4, address: "127.0.0.1:4090".into() })),
-        ("remove", change(Change::Remove { id: 4 })),
-        ("lead", change(Change::Transfer { to: 4 })),
-        ("move", change(Change::Move { id: 4, address: "127.0.0.1:4091".into() })),
+        ("add", change(MembershipChange::Add { id: 4, address: "127.0.0.1:4090".into() })),
+        ("remove", change(MembershipChange::Remove { id: 4 })),
+        ("lead", change(MembershipChange::Transfer { to: 4 })),
+        ("move", change(MembershipChange::Move { id: 4, address: "127.0.0.1:4091".into() })),
     ]
 }
 

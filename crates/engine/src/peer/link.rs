@@ -40,13 +40,13 @@ pub(super) struct Link {
     pace: Pace,
 }
 
-/// Those who wait for an answer; `None` once the connection is gone.
-type Waiting = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
+/// Who waits for the answer to which question; `None` once the connection is gone.
+type AnswerWaiters = Arc<Mutex<Option<BTreeMap<u64, oneshot::Sender<PeerAnswer>>>>>;
 
 #[derive(Clone)]
 struct Line {
     frames: mpsc::Sender<Vec<u8>>,
-    waiting: Waiting,
+    waiting: AnswerWaiters,
     /// Answers that have come.
     answers: Arc<AtomicU64>,
     /// Told when the connection is to be closed.
@@ -93,7 +93,8 @@ impl Link {
     }
 
     async fn ask_on(&self, line: &Line, ask: &Ask, until: Instant) -> Result<PeerAnswer, PeerError> {
-        let _asked = Asked { line, answers: line.answers.load(Ordering::Acquire), at: Instant::now() };
+        let _question =
+            OpenQuestion { line, answers: line.answers.load(Ordering::Acquire), at: Instant::now() };
         let asked = machine::timeout_at(until, self.ask_now(line, ask)).await;
         asked.unwrap_or_else(|_| Err(PeerError::TooSlow(self.address.clone())))
     }
@@ -166,16 +167,16 @@ impl Link {
     }
 }
 
-/// A question on a connection. It counts as waited for in vain also where the caller gives up first, and drops it: a
-/// connection that everybody gives up on would never be closed otherwise.
-struct Asked<'a> {
+/// A question that waits for its answer. Dropped after a while in which the connection has brought no answer to anything, it
+/// closes the connection. Callers that give up drop it as well: otherwise a connection that hangs would never be closed.
+struct OpenQuestion<'a> {
     line: &'a Line,
     /// Answers that had come by then.
     answers: u64,
     at: Instant,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "sim")]
         if is_planted(Bug::StuckLinks) {
@@ -188,9 +189,9 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Whoever gives up on an answer is not kept.
+/// Removes the waiter of a question when its caller gives up.
 struct Forget<'a> {
-    waiting: &'a Waiting,
+    waiting: &'a AnswerWaiters,
     number: u64,
 }
 
@@ -204,7 +205,7 @@ impl Drop for Forget<'_> {
 
 /// What a connection needs of its line. It has no way to send: it ends with the last one who has.
 struct Ends {
-    waiting: Waiting,
+    waiting: AnswerWaiters,
     answers: Arc<AtomicU64>,
     hang_up: Arc<Notify>,
 }

@@ -24,15 +24,16 @@ pub(super) struct Lobby(Mutex<Rooms>);
 
 #[derive(Debug, Default)]
 struct Rooms {
-    strangers: BTreeMap<u64, Waiting>,
-    neighbours: BTreeMap<u64, Waiting>,
+    strangers: BTreeMap<u64, UnprovenCaller>,
+    neighbours: BTreeMap<u64, UnprovenCaller>,
     /// Where nodes have called from.
     nodes: BTreeSet<IpAddr>,
     next: u64,
 }
 
+/// A caller that has not proved yet that it knows the secret.
 #[derive(Debug)]
-struct Waiting {
+struct UnprovenCaller {
     address: IpAddr,
     /// Dropped to throw the caller out.
     _stay: oneshot::Sender<()>,
@@ -63,7 +64,7 @@ impl Lobby {
         if room.len() >= max {
             make_room(room);
         }
-        room.insert(number, Waiting { address, _stay: stay });
+        room.insert(number, UnprovenCaller { address, _stay: stay });
         drop(rooms);
         LobbyPlace { lobby: self.clone(), number, address, thrown_out }
     }
@@ -104,7 +105,7 @@ impl Drop for LobbyPlace {
 }
 
 /// Throws out the caller that has waited longest, of the address with the most callers.
-fn make_room(room: &mut BTreeMap<u64, Waiting>) {
+fn make_room(room: &mut BTreeMap<u64, UnprovenCaller>) {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for waiting in room.values() {
         *counts.entry(waiting.address).or_default() += 1;

@@ -41,7 +41,7 @@ use super::entry::Parcel;
 use super::status::NodeStatus;
 use super::types::{NodeId, TypeConfig};
 use crate::machine::Instant;
-use crate::membership::Change;
+use crate::membership::MembershipChange;
 
 pub(super) use self::connect::Door;
 pub use self::connect::PeerTls;
@@ -90,12 +90,12 @@ pub(super) enum Ask {
         /// Also a digest of the table: that takes a while.
         digest: bool,
     },
-    /// You are let in: whatever you promised before you lost your data is not counted on any more.
+    /// You are added: the cluster no longer relies on what you promised before you lost your data.
     Welcome {
         /// The process that is meant: another one may have lost its data since.
         run: u64,
     },
-    /// I have no data: take me in (again).
+    /// I have no data: add me (again).
     Join {
         /// Who asks.
         id: NodeId,
@@ -105,7 +105,7 @@ pub(super) enum Ask {
         address: String,
     },
     /// An operator wants other members.
-    Change(Change),
+    Change(MembershipChange),
 }
 
 /// The answer to it.
@@ -125,7 +125,7 @@ pub(super) enum PeerAnswer {
     Status(Box<NodeStatus>),
     /// Ask this one: it leads.
     AskLeader(Option<NodeId>, Option<String>),
-    /// It has no data yet, or is not let in yet.
+    /// It has no data yet, or was not added yet.
     NotReady,
 }
 

@@ -16,10 +16,10 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// The old nodes.
 #[derive(Debug, Default)]
-pub(super) struct OldNodes(Mutex<Known>);
+pub(super) struct OldNodes(Mutex<NodeVersions>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct NodeVersions {
     old: BTreeSet<NodeId>,
     /// Where each node is, and when it was last called because of a caller that may be old.
     nodes: BTreeMap<NodeId, (String, Option<Instant>)>,

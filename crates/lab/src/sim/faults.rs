@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use leasehold_engine::EngineError;
 use leasehold_engine::machine::simulated::{files, net, runtime};
-use leasehold_engine::membership::{Change, ChangeError};
+use leasehold_engine::membership::{ChangeError, MembershipChange};
 
 use super::clients;
 use super::cluster::{Cluster, NODES_MAX};
@@ -232,7 +232,7 @@ impl Cluster {
         let Some(node) = world::node(asked) else { return };
         count_of(to, "transfer");
         runtime::spawn_on(asked, async move {
-            node.engine.change_members(Change::Transfer { to }).await.ok();
+            node.engine.change_members(MembershipChange::Transfer { to }).await.ok();
         });
     }
 }
@@ -246,7 +246,7 @@ async fn take_out(id: u64, members: BTreeSet<u64>, mut random: Random) {
         let Some(node) = world::node(asked) else { continue };
         let (reply, answer) = tokio::sync::oneshot::channel();
         runtime::spawn_on(asked, async move {
-            reply.send(node.engine.change_members(Change::Remove { id }).await).ok();
+            reply.send(node.engine.change_members(MembershipChange::Remove { id }).await).ok();
         });
         let answer = runtime::timeout(std::time::Duration::from_secs(8), answer).await;
         let out = match answer {

@@ -143,6 +143,11 @@ fn play(mut random: Random, mut apart: Random) -> Option<String> {
     if let Err(state) = cluster.heal() {
         return Some(format!("no progress: the cluster did not come to be whole: {state}"));
     }
+    judge(&cluster, &mut random)
+}
+
+/// What a cluster that was healed does wrong, if anything: it must grant again, answer everything, and agree.
+fn judge(cluster: &Cluster, random: &mut Random) -> Option<String> {
     let before = grants();
     // As a rule the first calm is enough; long leases of clients that are gone can take more.
     for _ in 0..5 {

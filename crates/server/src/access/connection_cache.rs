@@ -16,9 +16,9 @@ use super::unix_now;
 /// The last good credentials on a connection. The next request usually has the same, which then need not be hashed and
 /// looked up.
 #[derive(Default)]
-pub struct ConnectionCache(Mutex<Option<Known>>);
+pub struct ConnectionCache(Mutex<Option<CachedCaller>>);
 
-struct Known {
+struct CachedCaller {
     credentials: Zeroizing<Box<str>>,
     ticket: Arc<Ticket>,
 }
@@ -40,7 +40,7 @@ impl ConnectionCache {
 
     pub(super) fn keep(&self, credentials: &str, ticket: &Arc<Ticket>) {
         let credentials = Zeroizing::new(credentials.into());
-        let known = Known { credentials, ticket: ticket.clone() };
+        let known = CachedCaller { credentials, ticket: ticket.clone() };
         *self.0.lock() = Some(known);
     }
 }

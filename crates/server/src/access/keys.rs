@@ -56,12 +56,13 @@ pub struct KeyFile {
 /// Keys, ready to be looked up.
 #[derive(Debug, Default)]
 pub struct Keys {
-    by_hash: HashMap<[u8; 32], Known>,
+    by_hash: HashMap<[u8; 32], LoadedKey>,
     ids: Vec<String>,
 }
 
+/// A key of the file, found by its hash.
 #[derive(Debug)]
-struct Known {
+struct LoadedKey {
     identity: Arc<Identity>,
     expires: Option<u64>,
 }
@@ -174,7 +175,7 @@ impl Keys {
             let bad = |why: String| format!("key '{}': {why}", entry.id);
             let hash = unhex(&entry.sha256).ok_or_else(|| bad("sha256 must be 64 hex digits".into()))?;
             let identity = Identity::new(&entry.user, &entry.groups, How::Key).map_err(bad)?;
-            keys.by_hash.insert(hash, Known { identity: Arc::new(identity), expires: entry.expires });
+            keys.by_hash.insert(hash, LoadedKey { identity: Arc::new(identity), expires: entry.expires });
             keys.ids.push(entry.id.clone());
         }
         Ok(keys)
@@ -192,7 +193,7 @@ impl Keys {
 
     /// Whom a key stands for, by its hash, and when it ends.
     pub fn find(&self, hash: &[u8; 32], now: u64) -> Option<(Arc<Identity>, Option<u64>)> {
-        let Known { identity, expires } = self.by_hash.get(hash)?;
+        let LoadedKey { identity, expires } = self.by_hash.get(hash)?;
         expires.is_none_or(|expires| now < expires).then(|| (identity.clone(), *expires))
     }
 }

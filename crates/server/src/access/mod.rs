@@ -74,11 +74,11 @@ pub enum Recognised {
     /// Who asks.
     Known(Caller),
     /// A new token: its signature has to be checked with its provider's keys.
-    Unknown(Box<Pending>),
+    Unknown(Box<UnverifiedToken>),
 }
 
-/// A token that was not seen before.
-pub struct Pending {
+/// A token that was not seen before, and whose signature is not checked yet.
+pub struct UnverifiedToken {
     policy: Arc<Policy>,
     provider: Arc<Provider>,
     token: String,
@@ -143,7 +143,7 @@ impl Access {
                 self.admit(&self.guesses, &from, connection, headers)?;
                 let token = credentials(headers).and_then(Result::ok).unwrap_or_default();
                 let token = token.split_once(' ').map_or(token, |(_, token)| token).trim().to_string();
-                Ok(Recognised::Unknown(Box::new(Pending { policy, provider, token, hash, from })))
+                Ok(Recognised::Unknown(Box::new(UnverifiedToken { policy, provider, token, hash, from })))
             }
         }
     }
@@ -178,8 +178,8 @@ impl Access {
     }
 
     /// Verifies a token that was not seen before, and remembers it.
-    pub async fn resolve(&self, pending: Pending) -> Caller {
-        let Pending { policy, provider, token, hash, from } = pending;
+    pub async fn resolve(&self, pending: UnverifiedToken) -> Caller {
+        let UnverifiedToken { policy, provider, token, hash, from } = pending;
         let (identity, validity) = match provider.identify(&token, unix_now()).await {
             Ok(Verified { identity, until, generation }) => {
                 let identity = Arc::new(identity);

@@ -27,7 +27,7 @@ struct Bucket {
 }
 
 impl Rates {
-    /// So many a second, and this many at once after a pause.
+    /// Each name may send `per_second` requests a second, and `burst` at once after a pause.
     pub fn new(per_second: f64, burst: f64) -> Self {
         Self { per_second, burst: burst.max(1.0), buckets: Mutex::default() }
     }

@@ -68,7 +68,7 @@ impl fmt::Display for Verb {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RuleOptions {
-    /// Users; `*` is whoever gave valid credentials, `anonymous` whoever gave none.
+    /// Users; `*` is every user with valid credentials, `anonymous` every caller without any.
     #[serde(default)]
     pub users: Vec<String>,
     /// Groups: one is enough.
@@ -100,9 +100,9 @@ pub struct Rules(Vec<Rule>);
 
 #[derive(Debug)]
 struct Rule {
-    /// Whoever gave valid credentials.
+    /// It holds for every user with valid credentials.
     everyone: bool,
-    /// Whoever gave none.
+    /// It holds for every caller without credentials.
     anonymous: bool,
     users: Vec<Arc<str>>,
     groups: Vec<Arc<str>>,
@@ -114,9 +114,9 @@ struct Rule {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Pattern {
-    /// This name, and whatever lies below it.
+    /// This name, and all names below it.
     Below(String),
-    /// Whatever starts so.
+    /// All names with this prefix.
     Starts(String),
 }
 

@@ -16,7 +16,7 @@ use crate::message::problem::{engine_problem, outcome_unknown, problem};
 use crate::message::request::Request;
 use crate::message::{Response, empty, json, typed};
 use leasehold_engine::EngineError;
-use leasehold_engine::membership::{Change, ChangeError};
+use leasehold_engine::membership::{ChangeError, MembershipChange};
 
 const BODY_LEN_MAX: usize = 4 << 10;
 
@@ -51,18 +51,18 @@ pub async fn backup(app: &Arc<App>) -> Result<Response, Response> {
 /// `POST /v1/cluster/nodes`
 pub async fn add(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Response, Response> {
     let NewNode { id, address } = body(app, request, caller).await?;
-    change(app, Change::Add { id, address }).await
+    change(app, MembershipChange::Add { id, address }).await
 }
 
 /// `POST /v1/cluster/leader`
 pub async fn transfer(app: &Arc<App>, request: Request, caller: &Caller) -> Result<Response, Response> {
     let NewLeader { id } = body(app, request, caller).await?;
-    change(app, Change::Transfer { to: id }).await
+    change(app, MembershipChange::Transfer { to: id }).await
 }
 
 /// `DELETE /v1/cluster/nodes/<id>`
 pub async fn remove(app: &Arc<App>, id: u64) -> Result<Response, Response> {
-    change(app, Change::Remove { id }).await
+    change(app, MembershipChange::Remove { id }).await
 }
 
 async fn body<T: for<'a> Deserialize<'a>>(
@@ -76,7 +76,7 @@ async fn body<T: for<'a> Deserialize<'a>>(
         .map_err(|error| problem(StatusCode::BAD_REQUEST, "bad-change", &error.to_string()))
 }
 
-async fn change(app: &Arc<App>, change: Change) -> Result<Response, Response> {
+async fn change(app: &Arc<App>, change: MembershipChange) -> Result<Response, Response> {
     match app.engine.change_members(change).await {
         Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(ChangeError::NotLeader) => Err(engine_problem(&EngineError::NotLeader)),

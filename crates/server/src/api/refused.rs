@@ -5,7 +5,7 @@
 //! Never: has what a dialect's document sets itself: leases have numbers of their own for some limits.
 
 use hyper::StatusCode;
-use leasehold_core::{Link, Outcome, Rejection, Status, View, Wait};
+use leasehold_core::{CycleLink, Outcome, Rejection, Status, View, Wait};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
@@ -126,9 +126,9 @@ fn deadlock(app: &App, caller: &Caller, cycle: &[Wait]) -> Explained {
 
 fn step(wait: &Wait) -> Value {
     let link = match wait.link {
-        Link::Wants => "wants",
-        Link::Holds => "holds",
-        Link::Reserves => "reserves",
+        CycleLink::Wants => "wants",
+        CycleLink::Holds => "holds",
+        CycleLink::Reserves => "reserves",
     };
     json!({
         "claim": wait.claim.to_string(),
@@ -145,9 +145,9 @@ fn step_in_words(wait: &Wait) -> String {
     let session = session.map(|session| format!(", session {session}")).unwrap_or_default();
     let who = format!("claim {claim} (owner {owner}{session})");
     match wait.link {
-        Link::Wants => format!("{who} wants {resource}"),
-        Link::Holds => format!("{resource} is held by {who}"),
-        Link::Reserves => format!("{resource} is reserved by {who}, which came first"),
+        CycleLink::Wants => format!("{who} wants {resource}"),
+        CycleLink::Holds => format!("{resource} is held by {who}"),
+        CycleLink::Reserves => format!("{resource} is reserved by {who}, which came first"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who may administrate: everyone, nobody, or the users of a file, by HTTP Basic.
 //!
-//! In:    a request's headers. Out: leave, or 401 with a challenge, or 403.
+//! In:    a request's headers. Out: permission, or 401 with a challenge, or 403.
 //! Never: an open door by mistake: a file that is missing, empty or full of mistakes lets nobody in, and a comparison
 //!        takes as long for a good guess as for a bad one.
 
@@ -49,7 +49,7 @@ struct Users {
     file: Hash,
     /// Of each good line.
     lines: Vec<Hash>,
-    /// Numbers of the lines that are none.
+    /// The numbers of malformed lines.
     broken: Vec<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Administrators {
 }
 
 impl Users {
-    /// `user:password` a line. Empty lines and those that start with `#` are none.
+    /// Each line is `user:password`. Empty lines and those that start with `#` are skipped.
     fn parse(text: &[u8]) -> Self {
         let (mut lines, mut broken) = (Vec::new(), Vec::new());
         for (i, line) in text.split(|byte| *byte == b'\n').enumerate() {

@@ -27,7 +27,7 @@ pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Where a producer writes the body.
 #[derive(Debug)]
 pub struct BodyWriter {
-    /// What is not a piece yet.
+    /// The bytes of the next piece.
     pub buffer: Vec<u8>,
     pieces: mpsc::Sender<Piece>,
 }

@@ -1,6 +1,6 @@
 //! What web pages of others may do with this service: read nothing under a name that is not ours, and change nothing.
 //!
-//! In:    the head of a request, before anything is done with it. Out: leave, or a refusal that names the setting.
+//! In:    the head of a request, before anything is done with it. Out: permission, or a refusal that names the setting.
 //! Never: gets in the way of programs that are no browser: they send no `Origin`, and a `Host` that they could reach.
 //!
 //! Two attacks are refused here. A page of another site has its reader's browser send a form or a script's request here
@@ -66,7 +66,7 @@ impl WebOrigins {
         Some(problem(StatusCode::FORBIDDEN, "foreign-origin", detail))
     }
 
-    /// The name under which the request came, if it is nobody's.
+    /// The host that the request names, if that is no name of this service.
     fn foreign_host<'a>(&self, connection: &Connection, request: &'a Request) -> Option<&'a str> {
         let allowed = self.hosts.as_deref().filter(|_| !connection.trusted)?;
         let is_foreign = |host: &&str| !is_this_machine(bare(host), allowed);

@@ -25,7 +25,7 @@ use serde_json::json;
 
 pub use self::notes::Noted;
 use self::notes::{Asker, Notes, Wish};
-use self::refusals::{Refusal, Refusals};
+use self::refusals::{Refusals, RefusedRequest};
 use crate::message::time::rfc3339;
 use leasehold_engine::Engine;
 use leasehold_engine::clock::wall_us;
@@ -172,7 +172,7 @@ impl Audit {
 
     /// A caller was turned away.
     pub fn refused(&self, who: &str, how: &str, from: &str, verb: &str, resource: &str, status: u16) {
-        let refusal = Refusal { who, how, from, verb, resource, status };
+        let refusal = RefusedRequest { who, how, from, verb, resource, status };
         let line = self.refusals.lock().count(refusal);
         if let Some(line) = line {
             self.send(Line::Refused(line));

@@ -18,9 +18,9 @@ const NAME_LEN_MAX: usize = 128;
 /// Who stands for all that are not counted apart.
 const OTHERS: &str = "others";
 
-/// One refusal.
+/// One refused request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Refusal<'a> {
+pub(super) struct RefusedRequest<'a> {
     /// Who was turned away.
     pub(super) who: &'a str,
     /// How it said who it is.
@@ -60,7 +60,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Counts a refusal; the line to write at once, if it is the first of its kind.
-    pub(super) fn count(&mut self, refusal: Refusal<'_>) -> Option<String> {
+    pub(super) fn count(&mut self, refusal: RefusedRequest<'_>) -> Option<String> {
         let mut kind = Kind {
             who: shortened(refusal.who),
             how: refusal.how.into(),
@@ -127,8 +127,8 @@ fn shortened(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn refusal<'a>(from: &'a str, resource: &'a str) -> Refusal<'a> {
-        Refusal { who: "anonymous", how: "none", from, verb: "claim", resource, status: 401 }
+    fn refusal<'a>(from: &'a str, resource: &'a str) -> RefusedRequest<'a> {
+        RefusedRequest { who: "anonymous", how: "none", from, verb: "claim", resource, status: 401 }
     }
 
     #[test]

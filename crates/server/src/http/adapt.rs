@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::StatusCode;
 
-use super::http1::{self, AnswerBody, Body, Broken, Outgoing, Refusal};
+use super::http1::{self, AnswerBody, Body, BodyError, BodySource, HttpRefusal, Outgoing};
 use crate::message::Response;
 use crate::message::body::{Pieces, RequestBody, ResponseBody};
 use crate::message::headers::Headers;
@@ -26,7 +26,7 @@ pub(crate) fn request(request: http1::Request) -> Request {
 }
 
 /// The answer to what is no request.
-pub(crate) fn refusal(refusal: &Refusal) -> Response {
+pub(crate) fn refusal(refusal: &HttpRefusal) -> Response {
     let kind = match refusal.status {
         StatusCode::REQUEST_TIMEOUT => "headers-too-slow",
         StatusCode::URI_TOO_LONG => "uri-too-long",
@@ -36,7 +36,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response {
 }
 
 impl AnswerBody for ResponseBody {
-    type Pieces = Box<Pieces>;
+    type Source = Box<Pieces>;
 
     fn into_outgoing(self) -> Outgoing<Box<Pieces>> {
         match self {
@@ -46,8 +46,8 @@ impl AnswerBody for ResponseBody {
     }
 }
 
-impl http1::Pieces for Box<Pieces> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+impl BodySource for Box<Pieces> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
         Pieces::poll_next(self, cx).map_err(|broken| broken.0)
     }
 

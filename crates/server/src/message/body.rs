@@ -61,10 +61,10 @@ impl RequestBody {
     }
 }
 
-/// What was announced as a body is none.
+/// A body can't be read to its end, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(pub &'static str);
+pub struct BodyError(pub &'static str);
 
 impl From<Incoming> for RequestBody {
     fn from(body: Incoming) -> Self {
@@ -87,7 +87,7 @@ impl Body for RequestBody {
             Self::Whole(whole) => Poll::Ready(whole_frame(whole)),
             Self::Coming { pieces, .. } => {
                 let piece = ready!(pieces.poll_recv(cx));
-                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(|why| Broken(why).into())))
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(|why| BodyError(why).into())))
             }
             Self::Http2(body, _) => Pin::new(&mut **body).poll_frame(cx).map_err(Into::into),
         }
@@ -154,7 +154,7 @@ impl From<(Piece, mpsc::Receiver<Piece>)> for Pieces {
 
 impl Pieces {
     /// The next bytes; `None`: the body is complete.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
         if !self.rest.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
         }
@@ -163,7 +163,7 @@ impl Pieces {
         }
         let piece = ready!(self.channel.poll_recv(cx));
         Poll::Ready(
-            piece.ok_or(Broken("the answer could not be completed")).map(|piece| Some(self.open(piece))),
+            piece.ok_or(BodyError("the answer could not be completed")).map(|piece| Some(self.open(piece))),
         )
     }
 
@@ -183,7 +183,7 @@ impl Pieces {
     }
 
     /// The next bytes, cut into frames.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.rest.is_empty() {
             match ready!(self.poll_next(cx)) {
                 Ok(None) => return Poll::Ready(None),
@@ -210,9 +210,12 @@ impl From<Bytes> for ResponseBody {
 /// For HTTP/2 alone: `http1` sends bodies without this.
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = match self.get_mut() {
             Self::Whole(whole) => Poll::Ready(next_frame(whole)),
             Self::Stream(pieces) => pieces.poll_frame(cx),
@@ -237,7 +240,7 @@ impl Body for ResponseBody {
 }
 
 /// The next frame of these bytes. HTTP/2 keeps a frame that its client has no window for: it keeps no more than this.
-fn next_frame(bytes: &mut Bytes) -> Option<Result<Frame<Bytes>, Broken>> {
+fn next_frame(bytes: &mut Bytes) -> Option<Result<Frame<Bytes>, BodyError>> {
     let frame = bytes.split_to(bytes.len().min(FRAME_LEN_MAX));
     (!frame.is_empty()).then(|| Ok(Frame::data(frame)))
 }
@@ -277,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    async fn read(pieces: Vec<Piece>) -> Result<Vec<u8>, Broken> {
+    async fn read(pieces: Vec<Piece>) -> Result<Vec<u8>, BodyError> {
         let (sender, channel) = mpsc::channel(8);
         pieces.into_iter().for_each(|piece| sender.try_send(piece).unwrap());
         drop(sender);

@@ -34,10 +34,10 @@ pub(super) struct Seats {
     proxies: Vec<IpAddr>,
 }
 
-/// What a connection has while it lasts.
+/// A connection's place, given back when this is dropped.
 pub(super) struct Seat {
     _place: Place,
-    /// It is one of those for health pages: why it has no other.
+    /// Why the connection has only a place for health pages; `None`: it has an ordinary one.
     pub(super) crowded: Option<Full>,
     _alive: mpsc::Sender<Infallible>,
 }

@@ -23,7 +23,7 @@ use crate::route::{Misrouted, Route};
 /// `traceparent`.
 const HEADER: HeaderName = HeaderName::from_static("traceparent");
 
-/// What is remembered of a request while it is answered; nothing, mostly.
+/// What is kept of a request while it is answered, to trace or log it. Usually nothing.
 #[derive(Debug)]
 pub struct Trace(Option<Box<Noted>>);
 

@@ -35,23 +35,25 @@ pub(crate) enum DoctorCommand {
 
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
-    #[command(flatten)]
-    serve: ServeArgs,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
+    // Behind the others: its headings would be theirs too.
+    #[command(flatten)]
+    serve: ServeArgs,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct ClientArgs {
-    #[command(flatten)]
-    connect: ConnectArgs,
     /// Also say what the key may do on this resource
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
+    // Behind the others: its heading would be theirs too.
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// How bad a finding is.

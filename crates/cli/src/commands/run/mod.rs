@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     /// JSON to keep with the claim [default: host, user, pid and command]
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
-    /// Say nothing while waiting
+    /// Print nothing while waiting, nor when the claim was not acquired; losses and failures are still printed
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]

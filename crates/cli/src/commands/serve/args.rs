@@ -95,7 +95,7 @@ pub(crate) struct ServeArgs {
     /// Seconds after which a client that reads nothing of its answer is cut off [default: 30]
     #[arg(long, env = "LEASEHOLD_WRITE_TIMEOUT", value_name = "SECONDS")]
     write_timeout: Option<f64>,
-    /// Bytes of request bodies that are received at a time, of all clients together [default: 67108864]
+    /// Bytes of request bodies that are received at a time, of all clients together [default: 64 MiB]
     #[arg(long, env = "LEASEHOLD_BODY_BYTES_MAX", value_name = "BYTES")]
     body_bytes_max: Option<usize>,
     /// What one user or address may take of connections, open requests, event streams and body bytes: a fraction

@@ -14,7 +14,8 @@ use hyper::StatusCode;
 use leasehold_core::{ClaimId, Table};
 use leasehold_engine::machine;
 
-use super::parse::{self, RenewalIds};
+use super::parse;
+use super::parse_change::{self, RenewalIds};
 use super::{RENEWALS_BODY_LEN_MAX, render};
 use crate::access::{Caller, Refusal};
 use crate::app::App;
@@ -42,7 +43,7 @@ pub async fn endings(
     let owner = caller.owner(connection, &head.headers);
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX, caller).await?;
     drop(head);
-    let ids = parse::watched(&body)?;
+    let ids = parse_change::watched(&body)?;
     drop(body);
     let knows_all = |table: &Table, _| ids.iter().flatten().all(|id| table.whose(*id).is_some());
     if !app.engine.read(knows_all) {

@@ -1,14 +1,17 @@
 //! The claims dialect, the native API: `/v1/claims/`, `/v1/renewals` and `/v1/endings`.
 //!
 //! In:    POST, PATCH, PUT and GET of claims. Out: commands, and the table's answers as JSON.
-//! Never: decides about locks; `parse.rs` reads requests, `render.rs` writes responses, `list.rs` pages.
+//! Never: decides about locks; `parse.rs` and `parse_change.rs` read requests, `change.rs` has PATCH and PUT, `render.rs` writes
+//!        responses, `list.rs` pages.
 
 mod blockers;
+mod change;
 mod endings;
 mod items;
 mod json_check;
 mod list;
 mod parse;
+mod parse_change;
 mod render;
 mod wait;
 
@@ -20,35 +23,31 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
 use leasehold_core::{
-    ClaimId, Command, Ending, Guard, NewClaim, NewSet, OnBusy, Outcome, Rejection, Status, Table, Target,
-    View,
+    ClaimId, Command, Guard, NewClaim, NewSet, OnBusy, Outcome, Rejection, Status, Table, Target, View,
 };
 
-use self::blockers::blockers;
+pub use self::change::update;
 pub use self::endings::endings;
 use self::items::SetBody;
 pub use self::list::list;
-use self::parse::{ClaimBody, Patch};
+use self::parse::ClaimBody;
 use crate::access::Caller;
 use crate::access::Refusal;
 use crate::access::rules::Verb;
 use crate::api::refused::{conflict, limit, unexpected};
 use crate::api::session_name;
 use crate::app::App;
-use crate::app::receive::{collect_body, drain, expect_body, read_body};
-use crate::audit::Noted;
+use crate::app::receive::{collect_body, expect_body, read_body};
 use crate::message::body::{RequestBody, ResponseBody};
 use crate::message::connection::Connection;
 use crate::message::problem::{engine_problem, not_found, problem, try_again};
-use crate::message::request::{Head, Request, reason};
-use crate::message::{Response, ResponseFuture, at_once, empty, json};
+use crate::message::request::{Head, Request};
+use crate::message::{Response, ResponseFuture, at_once, json};
 use leasehold_engine::EngineError;
 
-/// Largest body of an update.
-const BODY_LEN_MAX: usize = leasehold_core::limits::DATA_LEN_MAX + (16 << 10);
 /// Largest body of a new claim: the largest user data, in JSON, and a thousand items whose names have several hundred bytes each.
 const CLAIM_BODY_LEN_MAX: usize = 1 << 20;
-/// Largest body of a request about many claims: 10,000 ids and then some.
+/// Largest body of a request about many claims: 20,000 ids of 32 digits, each with quotes and a comma, are 700 kB.
 const RENEWALS_BODY_LEN_MAX: usize = 1 << 20;
 
 /// The table version from which on claims share, take slots, take several resources and belong to sessions.
@@ -59,14 +58,14 @@ const TOKEN: HeaderName = HeaderName::from_static("leasehold-token");
 
 /// What is kept of a request's head. The head itself goes before anything is waited for: it is larger than all the rest, and
 /// keeps the buffer alive that it was read into.
-struct Asked {
+struct RequestHead {
     base_url: Arc<str>,
     owner: Arc<str>,
     client: Arc<str>,
     wait: Option<Duration>,
 }
 
-impl Asked {
+impl RequestHead {
     /// Or the refusal of what the head alone shows to be wrong.
     fn of(
         connection: &Connection,
@@ -90,8 +89,8 @@ impl Asked {
 pub fn make(app: Arc<App>, connection: &Connection, request: Request, caller: Caller) -> ResponseFuture {
     let (head, body) = request.into_parts();
     let key = parse::idempotency_key(&head.headers);
-    match Asked::of(connection, &head, &body, &caller, CLAIM_BODY_LEN_MAX) {
-        Ok(asked) => Box::pin(post(app, asked, key, body, caller)),
+    match RequestHead::of(connection, &head, &body, &caller, CLAIM_BODY_LEN_MAX) {
+        Ok(head) => Box::pin(post(app, head, key, body, caller)),
         Err(refusal) => at_once(refusal),
     }
 }
@@ -112,27 +111,9 @@ pub fn get(
     }
 }
 
-/// `PATCH` and `PUT /v1/claims/<id>/`
-pub fn update(
-    app: Arc<App>,
-    connection: &Connection,
-    request: Request,
-    id: Option<ClaimId>,
-    is_put: bool,
-    caller: Caller,
-) -> ResponseFuture {
-    let Some(id) = id else { return at_once(unknown_claim()) };
-    let (head, body) = request.into_parts();
-    let change = Change { id, is_put, reason: reason(&head.headers) };
-    match Asked::of(connection, &head, &body, &caller, BODY_LEN_MAX) {
-        Ok(asked) => Box::pin(make_change(app, asked, change, body, caller)),
-        Err(refusal) => at_once(refusal),
-    }
-}
-
 async fn post(
     app: Arc<App>,
-    asked: Asked,
+    head: RequestHead,
     key: Option<Bytes>,
     body: RequestBody,
     caller: Caller,
@@ -141,7 +122,7 @@ async fn post(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let new = match new_request(&asked, key, &body, &caller) {
+    let new = match new_request(&head, key, &body, &caller) {
         Ok(new) => new,
         Err(refusal) => return refusal,
     };
@@ -151,7 +132,7 @@ async fn post(
     {
         return engine_problem(&error);
     }
-    let Asked { base_url, owner, client, wait } = asked;
+    let RequestHead { base_url, owner, client, wait } = head;
     let (id, keyed) = (new.id, new.keyed);
     let noted = app.note_from(id, owner.clone(), client);
     let outcome = match wait {
@@ -200,7 +181,7 @@ struct NewRequest {
 
 /// The claim that a POST asks for, if its caller may claim every resource of it.
 fn new_request(
-    asked: &Asked,
+    head: &RequestHead,
     key: Option<Bytes>,
     body: &[u8],
     caller: &Caller,
@@ -209,7 +190,7 @@ fn new_request(
     for resource in body.resources() {
         caller.require(Verb::Claim, resource)?;
     }
-    let owner = asked.owner.clone();
+    let owner = head.owner.clone();
     let idempotency = match key {
         Some(key) => Some(parse::idempotency(&key, &owner, &body)?),
         None => None,
@@ -261,28 +242,6 @@ async fn look_at_visible(app: &App, id: ClaimId, caller: &Caller) -> Result<Opti
     }
 }
 
-/// Leave to change a claim. Whose it is never changes: what is found here still holds later, however old this node's
-/// table is. Only a claim that another node made a moment ago can be missing in it.
-async fn changeable(app: &App, id: ClaimId, caller: &Caller) -> Result<(), Response> {
-    let look = || {
-        app.engine.read(|table, _| {
-            table.whose(id).map(|claim| match caller.first_unchangeable(&claim) {
-                None => Ok(()),
-                Some(resource) if caller.may_see_all(&claim) => {
-                    Err(caller.refuse(Verb::Revoke, resource).into())
-                }
-                Some(_) => Err(unknown_claim()),
-            })
-        })
-    };
-    if let Some(found) = look() {
-        return found;
-    }
-    // Few have to wait: they alone pay for the room that it takes.
-    Box::pin(app.engine.barrier()).await.map_err(|error| engine_problem(&error))?;
-    look().unwrap_or_else(|| Err(unknown_claim()))
-}
-
 /// A claim whose own client is told of it: a ttl that waits to be picked up starts. A reader never starts it. A claim that
 /// has its ttl from its promotion on costs no command.
 async fn told(app: &App, view: View) -> Result<View, EngineError> {
@@ -296,111 +255,12 @@ async fn told(app: &App, view: View) -> Result<View, EngineError> {
     }
 }
 
-/// What a PATCH or PUT is about, besides its body.
-struct Change {
-    id: ClaimId,
-    is_put: bool,
-    reason: Option<Arc<str>>,
-}
-
-async fn make_change(
-    app: Arc<App>,
-    asked: Asked,
-    change: Change,
-    body: RequestBody,
-    caller: Caller,
-) -> Response {
-    let Change { id, is_put, reason } = change;
-    if caller.is_checked()
-        && let Err(refusal) = changeable(&app, id, &caller).await
-    {
-        drain(&app, body).await;
-        return refusal;
-    }
-    let patch = match collect_body(&app, body, BODY_LEN_MAX, &caller).await {
-        Ok(body) => parse::patch(&body, is_put),
-        Err(refusal) => return refusal,
-    };
-    let patch = match patch {
-        Ok(patch) => patch,
-        Err(refusal) => return refusal,
-    };
-    let Asked { base_url, owner, client, wait } = asked;
-    let noted = match patch {
-        Patch::Finish(ending) => app.note_end(id, ending, None, owner.clone(), client),
-        Patch::RevokeWhenGone => {
-            if let Err(error) = app.engine.reach_table_version(2).await {
-                return engine_problem(&error);
-            }
-            app.note_end(id, Ending::Revoked, None, owner.clone(), client)
-        }
-        _ => Noted::default(),
-    };
-    let outcome = match (&patch, wait) {
-        (Patch::Activate | Patch::ActivateWithTtl(_), Some(wait)) => match app.long_poll(&owner) {
-            Ok(_place) => Box::pin(wait::activate(&app, id, &patch, wait, &caller)).await,
-            Err(refusal) => return refusal,
-        },
-        _ => app.engine.submit(command(id, &patch, reason)).await,
-    };
-    if outcome.is_ok() {
-        noted.settled();
-    }
-    if matches!(outcome, Ok(Outcome::Rejected(Rejection::Waiting(_))))
-        && let Some(refusal) = withdrawn(wait, &caller)
-    {
-        return refusal;
-    }
-    match outcome {
-        Ok(Outcome::Active(view) | Outcome::Renewed(view)) => detail(StatusCode::OK, &view, &base_url),
-        Ok(Outcome::Finished(_)) => empty(StatusCode::NO_CONTENT),
-        // It will be revoked.
-        Ok(Outcome::Revoking(view)) => detail(StatusCode::ACCEPTED, &view, &base_url),
-        Ok(Outcome::Rejected(rejection)) => match rejection {
-            Rejection::Unknown(_) => unknown_claim(),
-            Rejection::Revoking(view) => json(StatusCode::CONFLICT, render::revoking(&view, &base_url)),
-            Rejection::Final(view) => render::final_status(&patch, &view),
-            Rejection::Waiting(view) => still_waiting(&app, &patch, &view, &base_url, &caller),
-            rejection => rejected(&app, &caller, &rejection, &base_url),
-        },
-        Ok(other) => unexpected(&other, "claims"),
-        Err(error) => engine_problem(&error),
-    }
-}
-
-fn command(id: ClaimId, patch: &Patch, reason: Option<Arc<str>>) -> Command {
-    let (target, guard) = (Target::Claim(id), Guard::default());
-    match *patch {
-        Patch::Activate => Command::Activate { id },
-        Patch::Ttl(ttl_us) | Patch::ActivateWithTtl(ttl_us) => {
-            Command::Renew { target, guard, ttl_us: Some(ttl_us), data: None }
-        }
-        Patch::Finish(ending) => Command::Finish { target, guard, ending, reason, purge_data: false },
-        Patch::RevokeWhenGone => Command::RevokeWhenGone { id, reason },
-    }
-}
-
-/// A waiting claim can't be activated while another holds (409), nor renewed or released at all (400).
-fn still_waiting(app: &App, patch: &Patch, view: &View, base_url: &str, caller: &Caller) -> Response {
-    match patch {
-        Patch::Activate | Patch::ActivateWithTtl(_) => {
-            let found = app.engine.read(|table, now_us| blockers(table, view, now_us));
-            json(StatusCode::CONFLICT, render::conflict(view, &found, caller, base_url))
-        }
-        Patch::Ttl(_) => parse::bad("ttl", "only an active claim has a ttl; this one is waiting"),
-        Patch::Finish(Ending::Released) => {
-            parse::bad("status", "a waiting claim holds nothing to release: use 'withdrawn' or 'aborted'")
-        }
-        Patch::Finish(_) | Patch::RevokeWhenGone => unexpected(&Outcome::Done, "claims"),
-    }
-}
-
 /// `POST /v1/renewals`: restarts the ttls of many claims in one request, answered claim by claim.
 pub async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<Response, Response> {
     parse::no_parameters(request.uri().query())?;
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, RENEWALS_BODY_LEN_MAX, caller).await?;
-    let (mut ids, ttl_us) = parse::renewals(&body)?;
+    let (mut ids, ttl_us) = parse_change::renewals(&body)?;
     if caller.is_checked() {
         let knows_all = |table: &Table, _| ids.iter().flatten().all(|id| table.whose(*id).is_some());
         if !app.engine.read(knows_all) {
@@ -419,7 +279,7 @@ pub async fn renew_many(app: &App, request: Request, caller: &Caller) -> Result<
 }
 
 /// Claims that the caller may not change, and claims that this node does not know, are unknown.
-fn hide_others(app: &App, ids: &mut parse::RenewalIds, caller: &Caller) {
+fn hide_others(app: &App, ids: &mut parse_change::RenewalIds, caller: &Caller) {
     app.engine.read(|table, _| {
         let may =
             |id: ClaimId| table.whose(id).is_some_and(|claim| caller.first_unchangeable(&claim).is_none());

@@ -12,7 +12,7 @@ use leasehold_core::{Claim, ClaimId, Format, Mode, Outcome, Rejection, SetView, 
 use serde_json::json;
 
 use super::blockers::Blocker;
-use super::parse::Patch;
+use super::parse_change::Patch;
 use crate::access::Caller;
 use crate::api::redact::redacted_data;
 use crate::api::refused::told_of;
@@ -184,8 +184,8 @@ fn number(out: &mut Vec<u8>, member: &str, number: Option<u64>) {
     }
 }
 
-/// A waiting claim that asked to be active, and what it waits for, as far as the caller may see it. Where all is plain, the
-/// holder says it all, as it always did.
+/// A waiting claim whose client wants it active, and the claims that block it, as far as the caller may see them. Where no claim
+/// has a set, `holder` alone says it, as it did before sets.
 pub(super) fn conflict(view: &View, found: &[Blocker], caller: &Caller, base_url: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     detail(&mut out, view, base_url);

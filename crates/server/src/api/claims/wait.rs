@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use leasehold_core::{ClaimId, Command, Outcome, Rejection, Status, View};
 
-use super::parse::Patch;
-use super::{NewRequest, command, told};
+use super::change::command;
+use super::parse_change::Patch;
+use super::{NewRequest, told};
 use crate::access::Caller;
 use crate::app::App;
 use crate::app::lost_answer::UnansweredClaim;

@@ -29,7 +29,7 @@ const NAMES_PER_LOOK: usize = 1024;
 /// Waiting claims of one queue that its mean is taken of, evenly spread.
 const WAITS_SAMPLED: usize = 16;
 
-/// The resources that most wait for, as far as the caller may see.
+/// The contention that the caller may see.
 pub async fn contention(app: &App, request: &Request, caller: &Caller) -> Result<Response, Response> {
     let mut prefix = String::new();
     query::read(request.uri().query(), |name, value| match name {

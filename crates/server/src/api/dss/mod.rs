@@ -18,9 +18,9 @@ use hyper::header::HeaderValue;
 use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Status, Target, View};
 
 pub(crate) use self::parse::TYPES;
-use self::parse::{Ask, Caller, ListAsk};
+use self::parse::{Ask, ListAsk, OwnerFields};
 use self::render::{Errno, Fate};
-use crate::access::Caller as Access;
+use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::api::one_resource_view::{boxed_on_resource, on_resource};
 use crate::api::refused::{limited, unexpected};
@@ -34,7 +34,7 @@ use crate::message::problem::engine_problem;
 use crate::message::request::{Request, reason};
 use leasehold_engine::{EngineError, Settled};
 
-/// Largest body of a call: 10,000 ids of 800 bytes each.
+/// Largest body of a call: 20,000 ids of 400 bytes each.
 const BODY_LEN_MAX: usize = 8 << 20;
 /// Largest body of a request for a list: a host's name and an id.
 const LIST_BODY_LEN_MAX: usize = 16 << 10;
@@ -80,19 +80,19 @@ async fn read(
     app: &App,
     request: Request,
     kind: &str,
-    caller: Caller,
-    who: &Access,
+    owner_fields: OwnerFields,
+    who: &Caller,
 ) -> Result<(Headers, Ask), Response> {
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, BODY_LEN_MAX, who).await?;
-    let mut ask = Ask::parse(kind, &body, caller).map_err(|message| render::invalid(&message))?;
+    let mut ask = Ask::parse(kind, &body, owner_fields).map_err(|message| render::invalid(&message))?;
     ask.owner = ask.owner.map(|owner| who.owner_named(owner));
     ask.reason = reason(&head.headers);
     Ok((head.headers, ask))
 }
 
 /// The caller has this right on each of the locks; the first on which it is missing is named.
-fn require(ask: &Ask, verb: Verb, who: &Access) -> Result<(), Response> {
+fn require(ask: &Ask, verb: Verb, who: &Caller) -> Result<(), Response> {
     let mut resources = ask.resources.iter().flatten();
     Ok(resources.try_for_each(|resource| who.require(verb, resource))?)
 }
@@ -103,9 +103,9 @@ pub async fn lock(
     connection: &Connection,
     request: Request,
     kind: &str,
-    who: &Access,
+    who: &Caller,
 ) -> Result<Response, Response> {
-    let (headers, mut ask) = read(app, request, kind, Caller::Needed, who).await?;
+    let (headers, mut ask) = read(app, request, kind, OwnerFields::Required, who).await?;
     require(&ask, Verb::Claim, who)?;
     let mut noted = Vec::new();
     if app.guards.audit.is_some() {
@@ -121,8 +121,8 @@ pub async fn lock(
 }
 
 /// `POST /v1/dss/<type>/refresh`
-pub async fn refresh(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
-    let (_, ask) = read(app, request, kind, Caller::Needed, who).await?;
+pub async fn refresh(app: &App, request: Request, kind: &str, who: &Caller) -> Result<Response, Response> {
+    let (_, ask) = read(app, request, kind, OwnerFields::Required, who).await?;
     require(&ask, Verb::Claim, who)?;
     let guard = Guard { owner: ask.owner.clone(), version: None };
     let renew = |resource| Command::Renew {
@@ -148,9 +148,9 @@ pub async fn unlock(
     connection: &Connection,
     request: Request,
     kind: &str,
-    who: &Access,
+    who: &Caller,
 ) -> Result<Response, Response> {
-    let (headers, ask) = read(app, request, kind, Caller::Needed, who).await?;
+    let (headers, ask) = read(app, request, kind, OwnerFields::Required, who).await?;
     let (by, from) = (who.owner(connection, &headers), connection.client(&headers));
     let note = |claim, ending| app.note_end(claim, ending, None, by.clone(), from.clone());
     let fates = unlock::unlock(app, &ask, who, note).await?;
@@ -158,15 +158,15 @@ pub async fn unlock(
 }
 
 /// `POST /v1/dss/<type>/status`
-pub async fn status(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
-    let (_, ask) = read(app, request, kind, Caller::Ignored, who).await?;
+pub async fn status(app: &App, request: Request, kind: &str, who: &Caller) -> Result<Response, Response> {
+    let (_, ask) = read(app, request, kind, OwnerFields::Ignored, who).await?;
     require(&ask, Verb::Read, who)?;
     let fates = holders(app, &ask).await.map_err(|error| engine_problem(&error))?;
     Ok(answer(kind, &ask, fates, None, who))
 }
 
 /// `POST /v1/dss/<type>/list`
-pub async fn list(app: &App, request: Request, kind: &str, who: &Access) -> Result<Response, Response> {
+pub async fn list(app: &App, request: Request, kind: &str, who: &Caller) -> Result<Response, Response> {
     let (head, body) = request.into_parts();
     let body = read_body(app, body, &head.headers, LIST_BODY_LEN_MAX, who).await?;
     let ask = ListAsk::parse(&body).map_err(|message| render::invalid(&message))?;
@@ -174,7 +174,7 @@ pub async fn list(app: &App, request: Request, kind: &str, who: &Access) -> Resu
 }
 
 /// What became of each id, and of other holders what the caller may see.
-fn answer(kind: &str, ask: &Ask, fates: Vec<Fate>, message: Option<&str>, who: &Access) -> Response {
+fn answer(kind: &str, ask: &Ask, fates: Vec<Fate>, message: Option<&str>, who: &Caller) -> Response {
     let visible = |view: &View| who.may_see(&view.claim.resource, &view.claim.owner);
     let shown = |(fate, resource): (Fate, &Option<Arc<str>>)| {
         let view = fate.view.zip(resource.as_ref());
@@ -191,7 +191,7 @@ fn answer(kind: &str, ask: &Ask, fates: Vec<Fate>, message: Option<&str>, who: &
 }
 
 /// All of them or none, in one step of the table.
-async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Access) -> Result<Response, Response> {
+async fn lock_all(app: &App, kind: &str, ask: &Ask, who: &Caller) -> Result<Response, Response> {
     if ask.resources.iter().any(Option::is_none) {
         let fates: Vec<Fate> = ask
             .resources
@@ -290,7 +290,7 @@ fn settled(fates: Vec<Fate>, now_us: u64) -> Settled<Vec<Fate>> {
 }
 
 /// The locks of one host, or of one process there, in the order of their ids.
-async fn list_page(app: &App, kind: &str, ask: &ListAsk, who: &Access) -> Result<Response, Response> {
+async fn list_page(app: &App, kind: &str, ask: &ListAsk, who: &Caller) -> Result<Response, Response> {
     let prefix = format!("dss/{kind}/");
     let mut after = ask.after.as_ref().map(|id| format!("{prefix}{id}"));
     let (mut ids, mut fates) = (Vec::new(), Vec::new());

@@ -71,7 +71,7 @@ pub(super) struct ListAsk {
     pub(super) owner: Option<i32>,
     /// Go on behind this id.
     pub(super) after: Option<String>,
-    /// At most so many.
+    /// The most locks to list.
     #[serde(default = "list_len_max")]
     pub(super) limit: usize,
 }
@@ -80,26 +80,26 @@ fn list_len_max() -> usize {
     LIST_LEN_MAX
 }
 
-/// Whose locks a call is about.
+/// Whether the body of a call must name the owner of the locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caller {
-    /// The body must say who asks.
-    Needed,
-    /// It does not matter.
+pub(super) enum OwnerFields {
+    /// `hostname` and `owner` must be there.
+    Required,
+    /// They are not read.
     Ignored,
 }
 
 impl Ask {
-    pub(super) fn parse(kind: &str, body: &[u8], caller: Caller) -> Result<Self, String> {
+    pub(super) fn parse(kind: &str, body: &[u8], owner_fields: OwnerFields) -> Result<Self, String> {
         let body: Body = serde_json::from_slice(body).map_err(|error| {
             format!("the body must be a JSON object like {{\"ids\": [\"...\"], \"hostname\": \"...\", \"owner\": 1}}: {error}")
         })?;
         if body.ids.is_empty() || body.ids.len() > IDS_LEN_MAX {
             return Err(format!("ids: must name 1 to {IDS_LEN_MAX} locks, and names {}", body.ids.len()));
         }
-        let owner = match caller {
-            Caller::Needed => Some(owner(body.hostname.as_deref(), body.owner)?),
-            Caller::Ignored => None,
+        let owner = match owner_fields {
+            OwnerFields::Required => Some(owner(body.hostname.as_deref(), body.owner)?),
+            OwnerFields::Ignored => None,
         };
         let ttl_us = match body.ttl {
             None => None,
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     fn ask(body: &str) -> Ask {
-        Ask::parse("media", body.as_bytes(), Caller::Needed).unwrap()
+        Ask::parse("media", body.as_bytes(), OwnerFields::Required).unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use leasehold_core::{ClaimId, Command, Ending, Guard, Outcome, Rejection, Table,
 use super::parse::Ask;
 use super::render::{Errno, Fate};
 use super::{settled, too_long};
-use crate::access::Caller as Access;
+use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::api::one_resource_view::is_alone;
 use crate::app::App;
@@ -44,7 +44,7 @@ fn ending(ask: &Ask) -> Ending {
 pub(super) async fn unlock(
     app: &App,
     ask: &Ask,
-    who: &Access,
+    who: &Caller,
     note: impl Fn(ClaimId, Ending) -> Noted,
 ) -> Result<Vec<Fate>, Response> {
     // Whether some are unlocked already: then nobody may say that nothing happened.
@@ -95,7 +95,7 @@ pub(super) async fn unlock(
 
 /// Whether the caller may be told about this lock and unlock it; `Err`: the verb that is missing. Its own locks it may
 /// always unlock. Without any right on the resource it learns nothing, not even whether the lock is free.
-fn admit(ask: &Ask, place: usize, found: &Fate, who: &Access) -> Result<(), Verb> {
+fn admit(ask: &Ask, place: usize, found: &Fate, who: &Caller) -> Result<(), Verb> {
     let Some(resource) = ask.resources[place].as_deref().filter(|_| who.is_checked()) else { return Ok(()) };
     let holder = found.view.as_ref().filter(|view| !view.claim.status.is_final());
     match holder {

@@ -43,7 +43,7 @@ pub(super) struct Times {
     pub(super) expires_us: Option<u64>,
     /// It was given up or taken away before its time was up.
     pub(super) released_us: Option<u64>,
-    /// So much of its time is left; `None` once it is over.
+    /// How much of its time is left; `None` once it is over.
     pub(super) left_us: Option<u64>,
 }
 

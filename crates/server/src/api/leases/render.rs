@@ -69,7 +69,7 @@ fn text_value(text: &str) -> HeaderValue {
     })
 }
 
-/// What goes with every response of this dialect: it is of this moment, for this caller, and is what it says it is.
+/// Adds the headers of every response of this dialect: don't keep it, it depends on the caller, don't guess its type.
 pub(super) fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -78,7 +78,7 @@ pub(super) fn seal(mut response: Response) -> Response {
     response
 }
 
-/// A refusal of what names no lease, or no client: it is nobody's.
+/// Marks the refusal of a request that names no lease, or no client: the caller is not the holder.
 pub(super) fn of_nobody(mut refusal: Response) -> Response {
     refusal.headers_mut().insert(CLIENT_IS_YOU, HeaderValue::from_static("No"));
     refusal

@@ -103,7 +103,7 @@ pub async fn unlock_resource(
     }
 }
 
-/// Whose word counts here.
+/// With which rights a request came in.
 enum Who {
     /// A user of the administrators' file, or everyone where nothing is checked.
     Administrator,

@@ -95,7 +95,7 @@ pub(super) async fn acquire(
     };
     match &view {
         Ok(_) => connection.delivery.owe(guard.into_take_back()),
-        // Who can't be told what became of its claim shall not have one.
+        // The outcome is unknown, and the client can't be told: the claim is taken back.
         Err(NotAcquired::Failed(_)) => drop(guard),
         // The table has ended the claim, or never had it.
         Err(_) => guard.defuse(),

@@ -1,6 +1,6 @@
 //! Requests of Redis clients, through the engine.
 //!
-//! In:    a [`Request`] and who asks. Out: the reply that Redis would give, or the refusal.
+//! In:    a [`LockCommand`] and who asks. Out: the reply that Redis would give, or the refusal.
 //! Never: ends or renews a claim that it has not looked at: each command names the claim whose value and user were
 //!        compared, so that another holder since then is never touched.
 
@@ -15,7 +15,7 @@ use leasehold_engine::{EngineError, Settled, machine};
 
 use super::Refused;
 use super::log_once::OncePerMinute;
-use super::request::{NewTtl, Request, Unit};
+use super::request::{LockCommand, NewTtl, Unit};
 use crate::access::Caller;
 use crate::access::rules::Verb;
 use crate::api::redact::hash;
@@ -41,30 +41,32 @@ pub(super) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    pub(super) async fn carry_out(&self, request: Request) -> Result<Reply, Refused> {
+    pub(super) async fn carry_out(&self, request: LockCommand) -> Result<Reply, Refused> {
         match request {
-            Request::Take { key, value, ttl_us } => self.take(key, value, ttl_us).await,
-            Request::TakeAll { keys, value, ttl_us } => self.take_all(keys, &value, ttl_us).await,
-            Request::Release { keys, value, or_gone } => self.release(&keys, &value, or_gone).await,
-            Request::Extend { keys, value, ttl, or_take } => self.extend(&keys, value, ttl, or_take).await,
-            Request::Get { key } => self.get(&key).await,
-            Request::Exists { keys } => {
+            LockCommand::Take { key, value, ttl_us } => self.take(key, value, ttl_us).await,
+            LockCommand::TakeAll { keys, value, ttl_us } => self.take_all(keys, &value, ttl_us).await,
+            LockCommand::Release { keys, value, or_gone } => self.release(&keys, &value, or_gone).await,
+            LockCommand::Extend { keys, value, ttl, or_take } => {
+                self.extend(&keys, value, ttl, or_take).await
+            }
+            LockCommand::Get { key } => self.get(&key).await,
+            LockCommand::Exists { keys } => {
                 let held = self.visible(&keys).await?.into_iter().flatten().count();
                 Ok(Reply::Integer(held as i64))
             }
-            Request::Ttl { key, unit } => self.ttl(&key, unit).await,
-            Request::Expire { key, ttl_us } => self.expire(&key, ttl_us).await,
-            Request::Delete { keys } => self.delete(&keys).await,
-            Request::Token { key, value } => {
+            LockCommand::Ttl { key, unit } => self.ttl(&key, unit).await,
+            LockCommand::Expire { key, ttl_us } => self.expire(&key, ttl_us).await,
+            LockCommand::Delete { keys } => self.delete(&keys).await,
+            LockCommand::Token { key, value } => {
                 let views = self.own_among(&[key], &value).await?;
                 let own = views[0].as_ref().filter(|view| self.is_own(view, &value));
                 Ok(own.map_or(Reply::Nil, |view| Reply::Integer(view.claim.token.cast_signed())))
             }
-            Request::Loaded { sha } => Ok(Reply::Bulk(sha.into_bytes())),
-            Request::Known { known } => {
+            LockCommand::Loaded { sha } => Ok(Reply::Bulk(sha.into_bytes())),
+            LockCommand::Known { known } => {
                 Ok(Reply::Array(known.into_iter().map(|known| Reply::Integer(known.into())).collect()))
             }
-            Request::Flush => Ok(Reply::OK),
+            LockCommand::Flush => Ok(Reply::OK),
         }
     }
 

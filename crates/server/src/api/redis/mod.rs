@@ -23,7 +23,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use leasehold_engine::EngineError;
 
-use self::request::Request;
+use self::request::LockCommand;
 pub use self::scripts::Scripts;
 pub use self::session::Session;
 use crate::access::rules::Verb;
@@ -199,7 +199,7 @@ pub async fn answer(
         if name.starts_with("EVAL") || name == "SCRIPT" {
             caller.require_any(&[Verb::Claim, Verb::Read, Verb::Revoke], "*")?;
         }
-        let request = Request::parse(&name, &arguments[1..], session.scripts())?;
+        let request = LockCommand::parse(&name, &arguments[1..], session.scripts())?;
         let asker = locks::Asker { app, connection, headers: session.headers(), caller: &caller };
         asker.carry_out(request).await
     };

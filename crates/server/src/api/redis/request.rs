@@ -1,6 +1,6 @@
 //! What a Redis client asks of locks.
 //!
-//! In:    the name and the arguments of a command. Out: a [`Request`]; or what is wrong, in the words of Redis where it has some.
+//! In:    the name and the arguments of a command. Out: a [`LockCommand`]; or what is wrong, in the words of Redis where it has some.
 //! Never: touches the table.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::session::wrong_number;
 
 /// What is asked of the locks of some keys.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum LockCommand {
     /// `SET key value NX [PX milliseconds]`
     Take { key: Arc<str>, value: Bytes, ttl_us: Option<u64> },
     /// All keys or none: how many.
@@ -63,7 +63,7 @@ pub(super) enum Unit {
 const PURPOSE: &str = "this port is for locks: SET key value NX PX milliseconds, GET, EXISTS, TTL, PTTL, EXPIRE, PEXPIRE, DEL, DELEX key IFEQ value, \
                        DELIFEQ key value, LEASEHOLD.TOKEN key value, and the scripts of lock clients (see docs/redis.md)";
 
-impl Request {
+impl LockCommand {
     pub(super) fn parse(name: &str, arguments: &[Bytes], scripts: &Scripts) -> Result<Self, Refused> {
         Ok(match (name, arguments) {
             ("SET", [key, value, options @ ..]) => set(key, value, options)?,
@@ -108,7 +108,7 @@ impl Request {
 }
 
 /// `SET key value NX` with at most one of `EX`, `PX`, `EXAT` and `PXAT`, in any order.
-fn set(key: &Bytes, value: &Bytes, options: &[Bytes]) -> Result<Request, Refused> {
+fn set(key: &Bytes, value: &Bytes, options: &[Bytes]) -> Result<LockCommand, Refused> {
     let (mut only_new, mut ttl_us) = (false, None);
     let mut rest = options;
     while let [word, behind @ ..] = rest {
@@ -133,7 +133,7 @@ fn set(key: &Bytes, value: &Bytes, options: &[Bytes]) -> Result<Request, Refused
             "SET without NX could take the lock of another client; {PURPOSE}"
         )));
     }
-    Ok(Request::Take { key: resource(key)?, value: checked_value(value)?, ttl_us })
+    Ok(LockCommand::Take { key: resource(key)?, value: checked_value(value)?, ttl_us })
 }
 
 /// How long it is until an instant of the wall clock.
@@ -143,20 +143,20 @@ fn until_us(instant_us: u64) -> Result<u64, Refused> {
     left_us.ok_or_else(|| Refused::Mistake("invalid expire time in 'set' command: it has passed".into()))
 }
 
-fn release(key: &Bytes, value: &Bytes) -> Result<Request, Refused> {
-    Ok(Request::Release { keys: vec![resource(key)?], value: value.clone(), or_gone: false })
+fn release(key: &Bytes, value: &Bytes) -> Result<LockCommand, Refused> {
+    Ok(LockCommand::Release { keys: vec![resource(key)?], value: value.clone(), or_gone: false })
 }
 
 /// A ttl that is over at once is an end, as in Redis.
-fn expire(key: &Bytes, number: &Bytes, unit: Unit) -> Result<Request, Refused> {
+fn expire(key: &Bytes, number: &Bytes, unit: Unit) -> Result<LockCommand, Refused> {
     let key = resource(key)?;
     match integer(number)? {
-        ..=0 => Ok(Request::Delete { keys: vec![key] }),
-        _ => Ok(Request::Expire { key, ttl_us: duration_us(number, unit, "expire")? }),
+        ..=0 => Ok(LockCommand::Delete { keys: vec![key] }),
+        _ => Ok(LockCommand::Expire { key, ttl_us: duration_us(number, unit, "expire")? }),
     }
 }
 
-fn evaluate(script: Script, count: &Bytes, rest: &[Bytes]) -> Result<Request, Refused> {
+fn evaluate(script: Script, count: &Bytes, rest: &[Bytes]) -> Result<LockCommand, Refused> {
     let count = integer(count)?;
     let count = usize::try_from(count).ok().filter(|count| *count <= rest.len());
     let count = count
@@ -170,11 +170,12 @@ fn evaluate(script: Script, count: &Bytes, rest: &[Bytes]) -> Result<Request, Re
     if keys.is_empty() {
         return Err(missing());
     }
-    let release = |or_gone| Request::Release { keys: keys.clone(), value: value.clone(), or_gone };
-    let extend = |ttl, or_take| Request::Extend { keys: keys.clone(), value: value.clone(), ttl, or_take };
+    let release = |or_gone| LockCommand::Release { keys: keys.clone(), value: value.clone(), or_gone };
+    let extend =
+        |ttl, or_take| LockCommand::Extend { keys: keys.clone(), value: value.clone(), ttl, or_take };
     Ok(match script.action {
         Action::Take => {
-            Request::TakeAll { ttl_us: ttl_us(Unit::Milliseconds)?, value: checked_value(&value)?, keys }
+            LockCommand::TakeAll { ttl_us: ttl_us(Unit::Milliseconds)?, value: checked_value(&value)?, keys }
         }
         Action::Release => release(false),
         Action::ReleaseOrGone => release(true),
@@ -192,16 +193,16 @@ fn evaluate(script: Script, count: &Bytes, rest: &[Bytes]) -> Result<Request, Re
     })
 }
 
-fn script(what: &Bytes, rest: &[Bytes], scripts: &Scripts) -> Result<Request, Refused> {
+fn script(what: &Bytes, rest: &[Bytes], scripts: &Scripts) -> Result<LockCommand, Refused> {
     match (what.to_ascii_uppercase().as_slice(), rest) {
         (b"LOAD", [text]) => match scripts.load(text) {
-            Some((_, sha)) => Ok(Request::Loaded { sha }),
+            Some((_, sha)) => Ok(LockCommand::Loaded { sha }),
             None => Err(Refused::Mistake(format!("this script is not known; {PURPOSE}"))),
         },
         (b"EXISTS", [_, ..]) => {
-            Ok(Request::Known { known: rest.iter().map(|sha| scripts.find(sha).is_some()).collect() })
+            Ok(LockCommand::Known { known: rest.iter().map(|sha| scripts.find(sha).is_some()).collect() })
         }
-        (b"FLUSH", _) => Ok(Request::Flush),
+        (b"FLUSH", _) => Ok(LockCommand::Flush),
         _ => Err(Refused::Mistake("SCRIPT takes LOAD text, EXISTS sha ... or FLUSH".into())),
     }
 }
@@ -250,11 +251,11 @@ fn duration_us(text: &Bytes, unit: Unit, command: &str) -> Result<u64, Refused> 
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Request, String> {
+    fn parse(line: &str) -> Result<LockCommand, String> {
         let mut words = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes()));
         let name = String::from_utf8(words.next().unwrap().to_vec()).unwrap();
         let arguments: Vec<Bytes> = words.collect();
-        Request::parse(&name, &arguments, &Scripts::default()).map_err(|refused| match refused {
+        LockCommand::parse(&name, &arguments, &Scripts::default()).map_err(|refused| match refused {
             Refused::Mistake(text) => text,
             other => format!("{other:?}"),
         })
@@ -262,13 +263,13 @@ mod tests {
 
     #[test]
     fn options_of_set_come_in_any_order() {
-        let wanted = Request::Take { key: "k".into(), value: "v".into(), ttl_us: Some(5_000_000) };
+        let wanted = LockCommand::Take { key: "k".into(), value: "v".into(), ttl_us: Some(5_000_000) };
         for line in ["SET k v NX PX 5000", "SET k v px 5000 nx", "SET k v EX 5 NX"] {
             assert_eq!(parse(line).as_ref(), Ok(&wanted), "{line}");
         }
         assert_eq!(
             parse("SET k v NX"),
-            Ok(Request::Take { key: "k".into(), value: "v".into(), ttl_us: None })
+            Ok(LockCommand::Take { key: "k".into(), value: "v".into(), ttl_us: None })
         );
     }
 
@@ -303,7 +304,7 @@ mod tests {
         let extend = |line: &str| match parse(&format!(
             "EVALSHA a4e8783852e6b949f9ef3a97212805108459a890 1 k v {line}"
         )) {
-            Ok(Request::Extend { ttl, .. }) => ttl,
+            Ok(LockCommand::Extend { ttl, .. }) => ttl,
             other => panic!("{other:?}"),
         };
         assert_eq!(extend("1500 0"), NewTtl::More(1_500_000));

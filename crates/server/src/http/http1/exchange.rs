@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::head::Field;
 
 /// Why a body can't be read to its end.
-pub type Broken = &'static str;
+pub type BodyError = &'static str;
 
 /// A request.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub enum Body {
     /// It comes as fast as it is read. Whoever reads it is polled by the connection's own task.
     Coming {
         /// What has come.
-        pieces: mpsc::Receiver<Result<Bytes, Broken>>,
+        pieces: mpsc::Receiver<Result<Bytes, BodyError>>,
         /// How long the whole is, if the head said so.
         len: Option<u64>,
     },
@@ -48,10 +48,10 @@ pub enum Body {
 
 /// What answers have as their body.
 pub trait AnswerBody {
-    /// Those that come piece by piece.
-    type Pieces: Pieces;
+    /// Where the bytes of a streamed body come from.
+    type Source: BodySource;
     /// Which kind it is.
-    fn into_outgoing(self) -> Outgoing<Self::Pieces>;
+    fn into_outgoing(self) -> Outgoing<Self::Source>;
 }
 
 /// The body of an answer.
@@ -64,16 +64,16 @@ pub enum Outgoing<P> {
 }
 
 /// The body of an answer that comes piece by piece.
-pub trait Pieces {
+pub trait BodySource {
     /// The next bytes; `None`: the body is complete.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>>;
     /// The next bytes, if they are there already.
     fn try_next(&mut self) -> Option<Bytes>;
 }
 
-/// Why a connection ends that began something.
+/// Why a connection is closed in the middle of a request, for the answer to its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HttpRefusal {
     /// 400, 408, 414 or 431.
     pub status: StatusCode,
     /// What is wrong.

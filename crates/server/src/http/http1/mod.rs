@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
-pub use self::exchange::{AnswerBody, Body, Broken, Outgoing, Pieces, Refusal, Request};
+pub use self::exchange::{AnswerBody, Body, BodyError, BodySource, HttpRefusal, Outgoing, Request};
 pub use self::head::Field;
 use self::head::{BadHead, HEAD_BYTES_MAX, Head, Length};
 use self::input::Input;
@@ -91,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, B: AnswerBody> Http1<S, B> {
         stopped: impl Future<Output = ()>,
         is_stopping: impl Fn() -> bool,
         stands_back: impl Fn() -> bool,
-        refuse: impl Fn(&Refusal) -> Response<B>,
+        refuse: impl Fn(&HttpRefusal) -> Response<B>,
         mut answer: A,
     ) -> S
     where
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, B: AnswerBody> Http1<S, B> {
 
     /// Sends pieces as they come, until they end or the client goes. A body that is not complete ends the connection without
     /// the last chunk.
-    async fn send_stream(&mut self, mut pieces: B::Pieces, in_chunks: bool) -> io::Result<()> {
+    async fn send_stream(&mut self, mut pieces: B::Source, in_chunks: bool) -> io::Result<()> {
         loop {
             self.write_output().await?;
             self.stream.flush().await?;
@@ -342,14 +342,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin, B: AnswerBody> Http1<S, B> {
 
 impl End {
     /// What the client is told, if it would listen.
-    fn refusal(&self, patience: Option<Duration>) -> Option<Refusal> {
+    fn refusal(&self, patience: Option<Duration>) -> Option<HttpRefusal> {
         match self {
             Self::Gone | Self::Stopped | Self::TooSlow { begun: false } => None,
             Self::TooSlow { begun: true } => {
                 let detail = format!("the headers did not arrive within {:?}", patience.unwrap_or_default());
-                Some(Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: detail.into() })
+                Some(HttpRefusal { status: StatusCode::REQUEST_TIMEOUT, detail: detail.into() })
             }
-            Self::Refused(status, detail) => Some(Refusal { status: *status, detail: (*detail).into() }),
+            Self::Refused(status, detail) => Some(HttpRefusal { status: *status, detail: (*detail).into() }),
         }
     }
 }
@@ -372,8 +372,8 @@ mod tests {
     /// No answer of these tests comes in pieces.
     enum Never {}
 
-    impl Pieces for Never {
-        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+    impl BodySource for Never {
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
             match *self {}
         }
 
@@ -386,7 +386,7 @@ mod tests {
     struct Empty;
 
     impl AnswerBody for Empty {
-        type Pieces = Never;
+        type Source = Never;
 
         fn into_outgoing(self) -> Outgoing<Never> {
             Outgoing::Whole(Bytes::new())
@@ -411,7 +411,7 @@ mod tests {
                 false
             };
             let never = std::future::pending();
-            let refuse = |_: &Refusal| Response::new(Empty);
+            let refuse = |_: &HttpRefusal| Response::new(Empty);
             let http1 = Http1::new(stream, None);
             http1.serve(None, never, is_stopping, || stands_back, refuse, answer).await;
             assert_eq!(sent_after.load(Relaxed), stands_back);

@@ -7,14 +7,14 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::Broken;
+use super::BodyError;
 use super::head::Length;
 
 /// The longest line between chunks: a size, and extensions that nobody uses.
 const LINE_MAX: usize = 256;
 /// Lines behind the last chunk.
 const TRAILERS_MAX: u8 = 32;
-const UNREADABLE: Broken = "a chunk does not begin with its size in hexadecimal digits";
+const UNREADABLE: BodyError = "a chunk does not begin with its size in hexadecimal digits";
 
 /// A body on its way.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Rest {
     /// Whether the client waits for a word before it sends any of it.
     pub(super) is_awaited: bool,
     /// Who reads it; nobody any more, or all of it was given.
-    reader: Option<mpsc::Sender<Result<Bytes, Broken>>>,
+    reader: Option<mpsc::Sender<Result<Bytes, BodyError>>>,
 }
 
 /// Where in the body the next byte of the connection is.
@@ -63,7 +63,11 @@ impl Rest {
     }
 
     /// A body of this length, for this reader.
-    pub(super) fn new(length: Length, is_awaited: bool, reader: mpsc::Sender<Result<Bytes, Broken>>) -> Self {
+    pub(super) fn new(
+        length: Length,
+        is_awaited: bool,
+        reader: mpsc::Sender<Result<Bytes, BodyError>>,
+    ) -> Self {
         let place = match length {
             Length::Known(left) => BodyPosition::Plain(left),
             Length::Chunked => BodyPosition::Size,
@@ -107,7 +111,7 @@ impl Rest {
 
 impl BodyPosition {
     /// The next piece of the body. None: it is over, or more bytes are needed.
-    fn next(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Broken> {
+    fn next(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, BodyError> {
         loop {
             match *self {
                 Self::Plain(0) | Self::Done => {
@@ -155,7 +159,7 @@ impl BodyPosition {
 }
 
 /// The next line, without its end.
-fn line(input: &mut BytesMut) -> Result<Option<BytesMut>, Broken> {
+fn line(input: &mut BytesMut) -> Result<Option<BytesMut>, BodyError> {
     match input.iter().take(LINE_MAX).position(|byte| *byte == b'\n') {
         Some(at) => {
             let mut line = input.split_to(at + 1);
@@ -185,7 +189,7 @@ fn is_bad_control(byte: &u8) -> bool {
 
 /// The size of a chunk, in front of extensions. Spaces and tabs may stand before an extension (RFC 9112, 7.1.1); every
 /// other control character is refused, because another reader could end the line there.
-fn size(line: &[u8]) -> Result<u64, Broken> {
+fn size(line: &[u8]) -> Result<u64, BodyError> {
     if line.iter().any(is_bad_control) {
         return Err(UNREADABLE);
     }
@@ -200,7 +204,7 @@ mod tests {
     use super::*;
 
     /// What a reader gets of these bytes, however they are cut; and what is left of them.
-    fn read(length: Length, bytes: &[u8], cut: usize) -> (Result<Vec<u8>, Broken>, Vec<u8>) {
+    fn read(length: Length, bytes: &[u8], cut: usize) -> (Result<Vec<u8>, BodyError>, Vec<u8>) {
         let (sender, mut pieces) = mpsc::channel(1);
         let (mut rest, mut input, mut body) = (Rest::new(length, false, sender), BytesMut::new(), Vec::new());
         let mut take = |body: &mut Vec<u8>| match pieces.try_recv() {

@@ -1,4 +1,4 @@
-//! The calls that show what is going on: resources, where it is tight, events, and who asks.
+//! The calls that show what is going on: resources, contention, events, and who asks.
 //!
 //! In:    nothing. Out: OpenAPI paths. Never: leaves out a status that a client can meet.
 

@@ -4,7 +4,7 @@
 //! Never: leaves out a status that a client can meet.
 //!
 //! - `claims.rs`, `locks.rs`, `leases.rs`, `dss.rs`  a dialect each
-//! - `inspect.rs`                                    who holds what, events, who asks
+//! - `inspect.rs`                                    who holds what, contention, events, who asks
 //! - `operating.rs`                                  the cluster, backups, limits, probes and metrics
 
 mod claims;
