@@ -21,7 +21,7 @@ pub(super) fn calls() -> Calls {
             "get",
             new(
                 "contention",
-                "Where it is tight: longest queues, waits and holds; namespaces one level below a prefix",
+                "The longest queues, waits and holds; namespaces one level below a prefix",
             )
             .query("prefix", text(), "names that start so")
             .answer(200, "The first few of each.", JSON, schema("Contention"))
