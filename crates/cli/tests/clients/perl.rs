@@ -25,7 +25,7 @@ fn output_of(command: &mut Command) -> String {
 
 #[test]
 fn the_perl_distribution_passes_its_tests_and_checks() {
-    let text = output_of(Command::new("prove").args(["-l", "-j2", "t", "xt"]).current_dir(distribution()));
+    let text = output_of(Command::new("prove").args(["-l", "-j4", "t", "xt"]).current_dir(distribution()));
     assert!(text.contains("Result: PASS"), "it ran no test");
 }
 

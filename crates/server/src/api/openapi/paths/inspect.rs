@@ -19,14 +19,11 @@ pub(super) fn calls() -> Calls {
         (
             "/v1/contention",
             "get",
-            new(
-                "contention",
-                "The longest queues, waits and holds; namespaces one level below a prefix",
-            )
-            .query("prefix", text(), "names that start so")
-            .answer(200, "The first few of each.", JSON, schema("Contention"))
-            .mistakes()
-            .engine(),
+            new("contention", "The longest queues, waits and holds; namespaces one level below a prefix")
+                .query("prefix", text(), "names that start so")
+                .answer(200, "The first few of each.", JSON, schema("Contention"))
+                .mistakes()
+                .engine(),
         ),
         (
             "/v1/overview",
