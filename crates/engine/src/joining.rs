@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use openraft::BasicNode;
 
-use super::membership::MembershipChange;
-use super::peer::{Ask, PeerAnswer};
+use super::membership::{ChangeError, MembershipChange};
+use super::peer::{Ask, PeerAnswer, PeerError};
 use super::types::NodeId;
 use super::{ClusterConfig, Engine, join_mark};
 use crate::machine::{self, Instant};
@@ -57,7 +57,7 @@ impl Engine {
                  directory to have it join again"
             );
         }
-        self.announce_address(&cluster.advertise).await;
+        self.announce_address(&cluster).await;
     }
 
     /// Asks to join, again and again, until this node is a voter.
@@ -167,24 +167,19 @@ impl Engine {
     /// Asks a node, and then the leader that it names, to add this node; says whether this node was added.
     async fn ask_to_join(&self, seed: &str, id: NodeId, address: &str) -> bool {
         self.joining.store(true, Ordering::Release);
-        let join = Ask::Join { id, run: self.in_flight.run(), address: address.into() };
-        // A node that no longer leads may take long to answer.
-        let ask = async |at: &str| machine::timeout(ASK_AGAIN, self.peers.ask_at(at, &join)).await;
-        let mut answer = ask(seed).await;
-        if let Ok(Ok(PeerAnswer::AskLeader(_, Some(leader)))) = &answer {
-            let leader = leader.clone();
-            answer = ask(&leader).await;
-        }
+        let answer = self
+            .ask_leader_through(seed, &Ask::Join { id, run: self.in_flight.run(), address: address.into() })
+            .await;
         match answer {
-            Ok(Ok(PeerAnswer::Done)) => return true,
-            Ok(Ok(PeerAnswer::Rejected(why))) => {
+            Some(Ok(PeerAnswer::Done)) => return true,
+            Some(Ok(PeerAnswer::Rejected(why))) => {
                 self.journal.waits(&why, &format!("this node can't join its cluster yet: {why}"));
             }
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
                 self.journal.waits(seed, &format!("this node can't ask to join its cluster: {error}"));
             }
-            Err(_) => self.journal.waits(
+            None => self.journal.waits(
                 "answer",
                 "this node has asked to join its cluster and has no answer yet; asking again",
             ),
@@ -192,15 +187,24 @@ impl Engine {
         false
     }
 
+    /// Asks the node at an address, or the leader that it names; `None`: there is no answer yet.
+    async fn ask_leader_through(&self, seed: &str, ask: &Ask) -> Option<Result<PeerAnswer, PeerError>> {
+        // A node that no longer leads may take long to answer.
+        let ask_at = async |at: &str| machine::timeout(ASK_AGAIN, self.peers.ask_at(at, ask)).await.ok();
+        match ask_at(seed).await {
+            Some(Ok(PeerAnswer::AskLeader(_, Some(leader)))) => ask_at(&leader).await,
+            answer => answer,
+        }
+    }
+
     /// Tells the others the address of this node if they know another one.
-    async fn announce_address(self: &Arc<Self>, address: &str) {
-        let id = self.node_id();
+    async fn announce_address(self: &Arc<Self>, cluster: &ClusterConfig) {
+        let (id, address) = (cluster.node, &cluster.advertise);
         let mut told = false;
         loop {
             match self.address_of(id) {
-                Some(known) if known != address => {
-                    let change = MembershipChange::Move { id, address: address.into() };
-                    if let Err(error) = self.change_members(change).await
+                Some(known) if known != *address => {
+                    if let Err(error) = self.announce(cluster).await
                         && !std::mem::replace(&mut told, true)
                     {
                         tracing::warn!(
@@ -213,5 +217,25 @@ impl Engine {
             }
             machine::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// Has the leader note the new address. A node that the leader looks for elsewhere does not hear of it, so the others are
+    /// asked who leads.
+    async fn announce(self: &Arc<Self>, cluster: &ClusterConfig) -> Result<(), ChangeError> {
+        let change = MembershipChange::Move { id: cluster.node, address: cluster.advertise.clone() };
+        match self.change_members(change.clone()).await {
+            Err(ChangeError::NotLeader) => {}
+            done => return done,
+        }
+        let members = self.members().into_iter().map(|(id, (address, _))| (id, address));
+        let others = members.chain(cluster.peers.clone()).filter(|(id, _)| *id != cluster.node);
+        for seed in others.map(|(_, address)| address).chain(cluster.join.clone()) {
+            match self.ask_leader_through(&seed, &Ask::Change(change.clone())).await {
+                Some(Ok(PeerAnswer::Done)) => return Ok(()),
+                Some(Ok(PeerAnswer::Rejected(why))) => return Err(ChangeError::Refused(why)),
+                _ => {}
+            }
+        }
+        Err(ChangeError::NotLeader)
     }
 }

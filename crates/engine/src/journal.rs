@@ -108,7 +108,7 @@ impl Journal {
 
     /// No cluster runs yet, and these addresses don't answer, or not as nodes of this cluster.
     pub(super) fn waits_for(&self, silent: &BTreeMap<&String, String>) {
-        let what: Vec<&str> = silent.keys().map(|address| address.as_str()).collect();
+        let what: Vec<String> = silent.iter().map(|(address, why)| format!("{address} {why}")).collect();
         let why: Vec<String> = silent.values().map(|why| format!("; {why}")).collect();
         let text =
             "waiting for the other nodes: a new cluster starts when all its nodes can reach each other";
@@ -198,10 +198,23 @@ impl Reported {
                 self.leads = None;
                 self.lost.clear();
                 self.majority_lost = Some(term);
+                let voter = |id: &NodeId| look.members.get(id).is_some_and(|(_, votes)| *votes);
+                let silent: Vec<NodeId> = look
+                    .heard
+                    .iter()
+                    .filter(|(id, silence)| voter(id) && **silence >= look.silence / 2)
+                    .map(|(id, _)| *id)
+                    .collect();
+                let named: Vec<String> = silent.iter().map(|id| name(*id, &look.members)).collect();
+                let voters = voters(&look.members);
                 tracing::warn!(
                     term,
-                    "this node no longer leads: a majority was not heard for {}",
-                    seconds(look.silence)
+                    "this node no longer leads: a majority was not heard for {}; silent: {}; {} of {voters} voters are left, \
+                     {} are needed",
+                    seconds(look.silence),
+                    named.join(", "),
+                    voters.saturating_sub(silent.len()),
+                    voters / 2 + 1
                 );
             }
             _ => {}

@@ -298,7 +298,7 @@ impl Engine {
         self.proposer.give_up_overdue();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        metrics.running_state.as_ref().err().map(ToString::to_string)
+        metrics.running_state.as_ref().err().map(|fatal| plain_words(&fatal.to_string()))
     }
 
     /// For the simulation: returns when the node can't go on.
@@ -348,9 +348,14 @@ impl Engine {
             return;
         };
         if let Err(error) = self.hand_over(id).await {
-            tracing::warn!(%error, "leadership could not be handed over");
+            tracing::warn!("leadership could not be handed over: {error}");
         }
     }
+}
+
+/// What openraft says of a failure ends with the words of our own log; before that it names types and ids.
+pub(crate) fn plain_words(fatal: &str) -> String {
+    fatal.rsplit_once("std::io::error::Error: ").map_or(fatal, |(_, why)| why).to_string()
 }
 
 /// Whether an answer can be given, or what must be settled first.

@@ -21,6 +21,8 @@ use super::peer::{Ask, PeerAnswer};
 use super::types::{NodeId, TypeConfig};
 use crate::machine;
 
+/// How long a change may take to be agreed on. Its outcome is unknown then: it may be agreed on as soon as a majority is back.
+const AGREED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a transfer of leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 /// How long the leader waits for a node to take over before it asks that node again.
@@ -76,8 +78,8 @@ pub enum ChangeError {
     NotLeader,
     /// The change may have happened, or may still happen.
     #[error(
-        "the outcome is unknown: the leader was lost on the way. Look at `leasehold cluster status`, and try again if \
-         nothing changed"
+        "the outcome is unknown: no majority agreed to the change in time, or the leader was lost on the way. Look at \
+         `leasehold cluster status`, and try again if nothing changed"
     )]
     Unknown,
     /// The change is not possible, and why.
@@ -163,9 +165,20 @@ impl Engine {
         if !matches!(change, MembershipChange::Move { .. }) {
             tracing::info!("asked to change the cluster: {change}");
         }
+        let changed = self.change_as_leader(change).await;
+        if let Err(ChangeError::Refused(why)) = &changed {
+            tracing::info!("refused to {change}: {why}");
+        }
+        changed
+    }
+
+    async fn change_as_leader(self: &Arc<Self>, change: &MembershipChange) -> Result<(), ChangeError> {
         match change {
             MembershipChange::Add { id, address } => match self.members().get(id) {
-                Some((_, true)) => Ok(()),
+                Some((known, true)) if known == address => Ok(()),
+                Some((known, true)) => Err(refused(format!(
+                    "node {id} is a member already, at {known}: a member that has moved tells the others by itself when it starts"
+                ))),
                 Some((known, false)) if known == address => self.promote(*id, address).await,
                 _ => {
                     self.admit(*id, None, address).await?;
@@ -183,8 +196,10 @@ impl Engine {
     }
 
     async fn change(&self, change: ChangeMembers<NodeId, BasicNode>) -> Result<(), ChangeError> {
-        self.raft().change_membership(change, false).await?;
-        Ok(())
+        match machine::timeout(AGREED_WITHIN, self.raft().change_membership(change, false)).await {
+            Ok(changed) => Ok(changed.map(|_| ())?),
+            Err(_) => Err(ChangeError::Unknown),
+        }
     }
 
     /// Adds a node as a learner: it gets the log from now on, and is made a voter when it has all of it. `run` is the process
@@ -231,7 +246,12 @@ impl Engine {
                 return Err(away());
             }
         }
-        if self.members().get(&id).is_some_and(|(_, voter)| *voter) {
+        if let Some((known, true)) = self.members().get(&id) {
+            // It has moved since a leader, now gone, made it a voter.
+            if known != address {
+                let node = BTreeMap::from([(id, BasicNode::new(address))]);
+                self.change(ChangeMembers::SetNodes(node)).await?;
+            }
             return Ok(());
         }
         // If an earlier leader had begun to make it a voter, `promote` completes that.
@@ -292,10 +312,43 @@ impl Engine {
             Some((_, true)) if voters == 1 => Err(refused(LAST_NODE)),
             // This also completes a removal that an earlier leader had begun.
             Some(_) if self.is_asked(id) => {
+                self.leaves_a_majority(id, &members).await?;
                 self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
             }
             Some(_) => self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await,
         }
+    }
+
+    /// Whether this node answers now: what was heard of it a moment ago proves nothing.
+    async fn member_answers(&self, id: NodeId) -> bool {
+        let asked = || self.peers.ask(id, &Ask::Status { digest: false });
+        id == self.node_id() || matches!(asked().await, Ok(PeerAnswer::Status(_)))
+    }
+
+    /// Whether the voters that are left without this node can decide: enough of them answer.
+    async fn leaves_a_majority(
+        &self,
+        id: NodeId,
+        members: &BTreeMap<NodeId, (String, bool)>,
+    ) -> Result<(), ChangeError> {
+        let left = members.iter().filter(|(other, (_, votes))| *votes && **other != id).map(|(id, _)| *id);
+        let left: Vec<NodeId> = left.collect();
+        let mut silent = Vec::new();
+        for other in &left {
+            if !self.member_answers(*other).await {
+                silent.push(*other);
+            }
+        }
+        let (up, needed) = (left.len() - silent.len(), left.len() / 2 + 1);
+        if up >= needed {
+            return Ok(());
+        }
+        let silent: Vec<String> = silent.iter().map(ToString::to_string).collect();
+        let (silent, count) = (silent.join(", "), left.len());
+        Err(refused(format!(
+            "node {silent} does not answer: without node {id}, only {up} of {count} voters would be left, and {needed} are needed. \
+             Bring node {silent} back, or remove it first"
+        )))
     }
 
     /// Hands leadership to another node, and returns when it leads.
@@ -311,6 +364,11 @@ impl Engine {
                 )));
             }
             None => return Err(not_a_member(to)),
+        }
+        if !self.member_answers(to).await {
+            return Err(refused(format!(
+                "node {to} does not answer: leadership stays here. Bring it back, or name another node"
+            )));
         }
         match self.hand_over(to).await? {
             leader if leader == to => Ok(()),
@@ -345,6 +403,9 @@ impl Engine {
             self.raft().trigger().transfer_leader(to).await.map_err(refused)?;
             if let Ok(leader) = machine::timeout(TRANSFER_AGAIN, &mut changed).await {
                 return Ok(leader);
+            }
+            if !self.leads() {
+                return Err(refused("this node no longer leads, and no other node took over"));
             }
         }
         Err(refused(format!("node {to} did not take over within {} s: try again", TRANSFER_MAX.as_secs())))

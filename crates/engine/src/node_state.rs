@@ -76,7 +76,7 @@ impl Engine {
             has_room: self.log.wal().room() != Room::Low,
             no_room: self.log.wal().no_room(),
             disk_hangs: self.disk_hangs(),
-            fatal: metrics.running_state.as_ref().err().map(ToString::to_string),
+            fatal: metrics.running_state.as_ref().err().map(|fatal| crate::plain_words(&fatal.to_string())),
         }
     }
 

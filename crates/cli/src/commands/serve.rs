@@ -157,7 +157,7 @@ async fn serve(config: Config, sources: Sources) -> anyhow::Result<()> {
                 _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
                 _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
                 Ok(why) = &mut watch => {
-                    tracing::error!(%why, "stopping: the log can no longer be relied on");
+                    tracing::error!("stopping, since nothing can be written to the log any more: {why}");
                     failed.set(why).ok();
                 }
             }

@@ -7,8 +7,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use leasehold_lab::cluster::{Cluster, PATIENCE};
+use leasehold_lab::port::Port;
 use leasehold_lab::turns;
 use serde_json::Value;
+
+use crate::common::Server;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -142,6 +145,64 @@ fn the_command_line_shows_and_changes_the_members() {
     cluster.kill(follower).unwrap();
     let table = succeeds(&["cluster", "--addr", &url, "status"]);
     assert!(table.contains("unreachable"), "{table}");
+}
+
+#[test]
+fn a_change_that_would_cost_the_majority_or_the_leader_is_refused() {
+    let _turn = turns::take();
+    let mut cluster = cluster(3, &[]);
+    let leader = cluster.leader().unwrap();
+    let url = format!("http://{}", cluster.addr(leader));
+    let (dead, alive) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let elsewhere = ["cluster", "--addr", &url, "add", &alive.to_string(), "127.0.0.1:1"].map(String::from);
+    let elsewhere = fails(&elsewhere.each_ref().map(String::as_str));
+    assert!(elsewhere.contains("is a member already, at 127.0.0.1:"), "{elsewhere}");
+    cluster.kill(dead).unwrap();
+    until("the dead node is missed", || {
+        let status = cluster.status(leader).unwrap();
+        let nodes = status["nodes"].as_array().unwrap().clone();
+        nodes.iter().any(|node| node["id"] == dead && node["role"] == "unreachable")
+    });
+    let refused = fails(&["cluster", "--addr", &url, "transfer", &dead.to_string()]);
+    assert!(refused.contains("does not answer: leadership stays here"), "{refused}");
+    let refused = fails(&["cluster", "--addr", &url, "remove", &alive.to_string()]);
+    let why = format!(
+        "node {dead} does not answer: without node {alive}, only 1 of 2 voters would be left, and 2 are needed"
+    );
+    assert!(refused.contains(&why), "{refused}");
+    assert_eq!(cluster.leader_among(&[leader, alive]).unwrap(), leader, "nothing was disturbed");
+    claim(&cluster, alive, "still serves");
+    // The dead one may go, and then the other one too.
+    succeeds(&["cluster", "--addr", &url, "remove", &dead.to_string()]);
+    succeeds(&["cluster", "--addr", &url, "remove", &alive.to_string()]);
+    claim(&cluster, leader, "alone");
+}
+
+#[test]
+fn a_node_that_has_moved_tells_the_others_where_it_is() {
+    let _turn = turns::take();
+    let dir = Folder::new("moved");
+    let ports = [(); 4].map(|()| Port::reserve().unwrap());
+    let peers: Vec<String> = (1..).zip(&ports[..3]).map(|(id, port)| format!("{id}={}", port.addr)).collect();
+    let start = |id: &str, peers: &str, flags: &[&str]| {
+        let secret = "a secret of this test, as long as it takes";
+        let args = ["--node-id", id, "--peers", peers, "--cluster-secret", secret];
+        Server::start_in(Path::new(&dir.join(id)), &[&args, flags].concat())
+    };
+    let mut nodes = ["1", "2", "3"].map(|id| start(id, &peers.join(","), &[]));
+    let serves = |node: &Server| node.get("/readyz").status == 200;
+    until("all vote", || {
+        let status = nodes[0].get("/v1/cluster").json();
+        let roles = status["nodes"].as_array().unwrap().iter().filter(|node| node["role"] == "follower");
+        nodes.iter().all(serves) && roles.count() == 2
+    });
+    nodes[2].kill();
+    // The leader looks for it at its old address, so that it hears of nobody.
+    let moved = ports[3].addr.to_string();
+    nodes[2] = start("3", &format!("{},{},3={moved}", peers[0], peers[1]), &[]);
+    until("the node that moved serves", || serves(&nodes[2]));
+    let status = nodes[0].get("/v1/cluster").json();
+    assert!(status.to_string().contains(&moved), "{status}");
 }
 
 #[test]

@@ -198,6 +198,10 @@ impl Peers {
         self.link(id, address);
     }
 
+    fn known(&self, id: NodeId) -> Option<Arc<Link>> {
+        self.links.lock().get(&id).cloned()
+    }
+
     fn link(&self, id: NodeId, address: &str) -> Arc<Link> {
         let mut links = self.links.lock();
         match links.get(&id) {
@@ -213,15 +217,14 @@ impl Peers {
 
     /// A member has called: it can be called as well, as far as anybody can tell.
     fn called_by(&self, id: NodeId) {
-        let link = self.links.lock().get(&id).cloned();
-        if let Some(link) = link {
+        if let Some(link) = self.known(id) {
             link.pace().is_there();
         }
     }
 
     /// Asks a member.
     pub(super) async fn ask(&self, id: NodeId, ask: &Ask) -> Result<PeerAnswer, PeerError> {
-        let link = self.links.lock().get(&id).cloned();
+        let link = self.known(id);
         let time = match ask {
             Ask::Change(_) | Ask::Join { .. } => CHANGE_MAX,
             Ask::Forward(_) | Ask::Barrier => self.client_waits,
@@ -232,7 +235,7 @@ impl Peers {
 
     /// Asks the node at an address, whichever it is.
     pub(super) async fn ask_at(&self, address: &str, ask: &Ask) -> Result<PeerAnswer, PeerError> {
-        let time = if matches!(ask, Ask::Join { .. }) { CHANGE_MAX } else { ANSWER_MAX };
+        let time = if matches!(ask, Ask::Join { .. } | Ask::Change(_)) { CHANGE_MAX } else { ANSWER_MAX };
         Link::new(self.door.clone(), None, address).ask(ask, time).await
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct PeerNetwork(pub(crate) Arc<Peers>);
 /// The network to one peer, for one of openraft's tasks.
 pub(crate) struct ToPeer {
     peers: Arc<Peers>,
-    link: Arc<Link>,
+    target: NodeId,
     address: String,
     /// The connection for entries, while it is clean: every request on it has its answer.
     lane: Arc<Mutex<Option<Stream>>>,
@@ -60,8 +60,8 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetwork {
     type Network = ToPeer;
 
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> ToPeer {
-        let link = self.0.link(target, &node.addr);
-        ToPeer { peers: self.0.clone(), link, address: node.addr.clone(), lane: Arc::default() }
+        self.0.know(target, &node.addr);
+        ToPeer { peers: self.0.clone(), target, address: node.addr.clone(), lane: Arc::default() }
     }
 }
 
@@ -70,8 +70,13 @@ fn unreachable(error: &(impl std::error::Error + 'static)) -> Unreachable<TypeCo
 }
 
 impl ToPeer {
+    /// The way to the peer as it is known now: openraft keeps this network when the peer's address changes.
+    fn link(&self) -> Arc<Link> {
+        self.peers.known(self.target).unwrap_or_else(|| self.peers.link(self.target, &self.address))
+    }
+
     async fn ask(&self, ask: &Ask, time: Duration) -> RpcResult<PeerAnswer> {
-        self.link.ask(ask, time).await.map_err(|error| RPCError::Unreachable(unreachable(&error)))
+        self.link().ask(ask, time).await.map_err(|error| RPCError::Unreachable(unreachable(&error)))
     }
 
     fn confused<T>(&self) -> RpcResult<T> {
@@ -80,7 +85,7 @@ impl ToPeer {
     }
 
     async fn vote_by(&self, ask: Ask, time: Duration) -> RpcResult<VoteResponse<TypeConfig>> {
-        let asked = self.link.ask_apart(&ask, time).await;
+        let asked = self.link().ask_apart(&ask, time).await;
         match asked.map_err(|error| RPCError::Unreachable(unreachable(&error)))? {
             PeerAnswer::Vote(response) => Ok(response),
             _ => self.confused(),
@@ -92,13 +97,14 @@ impl ToPeer {
         vote: Vote,
         snapshot: Snapshot,
     ) -> io::Result<SnapshotResponse<TypeConfig>> {
-        let stream = self.link.call_for(Lane::Snapshot).await?;
+        let link = self.link();
+        let stream = link.call_for(Lane::Snapshot).await?;
         tokio::select! {
             biased;
             sent = send_snapshot_on(stream, vote, snapshot) => sent,
             // A slow disk may take its time, so a silent connection is not given up soon. But one from before a cut would
             // keep the peer waiting for as long.
-            () = self.link.pace().is_back() => Err(io::ErrorKind::TimedOut.into()),
+            () = link.pace().is_back() => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
@@ -157,7 +163,7 @@ impl RaftNetworkV2<TypeConfig> for ToPeer {
             let patience = option.hard_ttl() * 3 / 2;
             let (answers, answered) = mpsc::channel(PIPELINE);
             let requests = Requests { input: input.fuse(), peers: self.peers.clone() };
-            let to = Destination { link: self.link.clone(), home: self.lane.clone(), patience };
+            let to = Destination { link: self.link(), home: self.lane.clone(), patience };
             // With it goes the connection.
             let flow = machine::spawn(to.flow(requests, answers));
             let answers = stream::unfold((answered, StopOnDrop(flow)), |(mut answered, flow)| async move {

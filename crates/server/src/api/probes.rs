@@ -79,7 +79,10 @@ fn checks(app: &App) -> Vec<Check> {
         ("log", status.fatal.map_or(Ok(()), Err)),
         ("disk", disk),
         ("leader", leader.map_err(str::to_string)),
-        ("engine", app.engine.ready().map_err(|error| error.to_string())),
+        (
+            "engine",
+            app.engine.ready().map_err(|error| leader.err().map_or(error.to_string(), str::to_string)),
+        ),
     ]
 }
 

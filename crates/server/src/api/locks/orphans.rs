@@ -72,7 +72,9 @@ pub async fn withdraw_of_silent_nodes(engine: Arc<Engine>) {
             match withdraw(&engine, NODE_SILENT, |id| engine.is_of_node(id, *node)).await {
                 Ok(orphans) => {
                     *withdrawn = true;
-                    tracing::info!(node, orphans, "lock requests of a silent node were withdrawn");
+                    if orphans > 0 {
+                        tracing::info!(node, orphans, "lock requests of a silent node were withdrawn");
+                    }
                 }
                 Err(error) => tracing::warn!(node, %error, "lock requests of a silent node wait on"),
             }
