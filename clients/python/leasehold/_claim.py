@@ -11,6 +11,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._check import seconds
 from ._clock import boottime
 from ._errors import Ended, Foreign, KeychainGone, LeaseholdError, Lost, Unknown
 from ._hold import HELD, OVER, Hold
@@ -168,6 +169,7 @@ class Claim:
             raise Ended(f"the claim on {self.resource!r} was released")
 
     def _post_refresh(self, ttl: float | None, answer: Any) -> None:
+        ttl = None if ttl is None else seconds("ttl", ttl)
         line = {"resource": self.resource, "worker": self._hold.name, "ttl": ttl}
         self._link.post("refresh", line, answer, self._hold)
 

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from ._check import plain
 from ._clock import boottime
 from ._errors import Invalid, KeychainGone, LeaseholdError
 from ._hold import HELD, OVER, WAITING, Hold
@@ -87,6 +88,7 @@ class Link:
 
     def post(self, op: str, line: Message, on_answer: OnAnswer | None, hold: Hold | None = None) -> None:
         """Sends a request. Its answer comes on another thread; ``None`` if the keychain is gone."""
+        line = plain(line)
         self._ensure()
         self._post(Request(op, line, on_answer, hold))
 
@@ -270,13 +272,21 @@ class Link:
         number = next(self._ids)
         self._waiting[number] = request
         line = {name: value for name, value in request.line.items() if value is not None}
-        self._pipe.feed({"id": number, "op": request.op, **line})
+        try:
+            self._pipe.feed({"id": number, "op": request.op, **line})
+        except (TypeError, ValueError, RecursionError) as error:
+            # ``plain`` lets none through. If it errs, one request fails, and not the thread with all claims.
+            self._heard({"id": number, "ok": False, "error": "invalid", "detail": str(error)})
 
     def _heard(self, message: Message) -> None:
         if "event" in message:
             self._happened(message)
             return
-        request = self._waiting.pop(message.get("id", 0), None)
+        if message.get("id") is None:
+            # A line of ours that it can't read: somebody waits for an answer that does not come.
+            log.error("the keychain does not understand a request: %s", message.get("detail", message))
+            return
+        request = self._waiting.pop(message["id"], None)
         if request is None:
             return
         if request.hold is not None:

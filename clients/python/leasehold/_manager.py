@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Callable, TypeVar, cast
 
 from ._binary import binary
+from ._check import plain, seconds
 from ._claim import RELEASE_LIMIT, Claim
 from ._clock import boottime
 from ._errors import AlreadyClaimed, Invalid, LeaseholdError, NotAcquired, Unknown
@@ -74,7 +75,7 @@ class LockManager:
             "sessions": sessions,
         }
         self._sessions = sessions
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds("timeout", timeout)
         self._terminates = _terminates(on_lost)
         self._newest: weakref.WeakValueDictionary[tuple[str, str], Hold] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
@@ -82,7 +83,7 @@ class LockManager:
         command = [binary(), "keychain", "--tell-renewals"]
         for flag, value in (("--ttl", ttl), ("--timeout", timeout), ("--max-hold", max_hold)):
             if value is not None:
-                command += [flag, repr(_seconds(flag[2:].replace("-", "_"), value))]
+                command += [flag, repr(seconds(flag[2:].replace("-", "_"), value))]
         if api_version is not None:
             command += ["--api-version", api_version]
         self._link = Link(command, _environment(url, key), self._callbacks.lost)
@@ -117,7 +118,7 @@ class LockManager:
         claim = self._new_claim(resource, wanted, worker_of_thread(), options, lost, on_lost)
         try:
             self._begin(claim, answer)
-            answer.result(self._limit(timeout))
+            answer.result(self._limit(options["timeout"]))
         except TimeoutError as error:
             claim._abandon()
             raise Unknown("the keychain process does not answer") from error
@@ -218,14 +219,14 @@ class LockManager:
         """A claim that is not asked for yet. From here on its end gives it up, however it comes about."""
         for name in ("ttl", "timeout", "max_hold", "lead"):
             if options[name] is not None:
-                options[name] = _seconds(name, options[name])
+                options[name] = seconds(name, options[name])
         options["lead"] = options["lead"] or None
         if options["data"] is None:
             options["data"] = about_this_process()
         name = f"{worker}.{next(_SERIALS)}"
-        line = {**wanted, "worker": name, "key": uuid.uuid4().hex, **options}
-        if self._sessions:
-            line["session"] = session_of(worker)
+        session = session_of(worker) if self._sessions else None
+        # Before there is a claim: one that can't be asked for needs not be given up.
+        line = plain({**wanted, "worker": name, "key": uuid.uuid4().hex, "session": session, **options})
         terminates = self._terminates if on_lost is None else _terminates(on_lost)
         hold = Hold(resource, worker, line, name=name, lost=lost, terminates=terminates)
         timeout = self._timeout if options["timeout"] is None else options["timeout"]
@@ -384,8 +385,15 @@ def about_this_process() -> dict[str, Any]:
     except (KeyError, OSError):
         # A user without a name, as in many containers.
         user = None
-    program = " ".join([sys.argv[0] or "python", *sys.argv[1:]]) if getattr(sys, "argv", None) else "python"
-    return {"host": socket.gethostname(), "user": user, "pid": os.getpid(), "program": program[:200]}
+    # Without its arguments: there may be a password among them, and others read this.
+    program = (getattr(sys, "argv", None) or [""])[0] or "python"
+    about = {"host": socket.gethostname(), "user": user, "pid": os.getpid(), "program": program[:200]}
+    # Names of files and users need not be text.
+    return {name: _text(value) if isinstance(value, str) else value for name, value in about.items()}
+
+
+def _text(name: str) -> str:
+    return name.encode(errors="replace").decode()
 
 
 def name_from_arguments(resource: str, function: Callable[..., Any]) -> Callable[..., str]:
@@ -408,18 +416,6 @@ def _terminates(on_lost: str) -> bool:
     if on_lost not in ("report", "terminate"):
         raise Invalid("'on_lost' must be 'report' or 'terminate'; a function to call is 'lost'")
     return on_lost == "terminate"
-
-
-def _seconds(name: str, value: float) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        raise Invalid(f"'{name}' must be a number of seconds, not {value!r}") from None
-    if name == "max_hold" and seconds == 0:
-        raise Invalid("a 'max_hold' of 0 would hold nothing; leave it out to hold without a limit")
-    if not 0 <= seconds < 1e12 or (seconds == 0 and name not in ("timeout", "lead")):
-        raise Invalid(f"'{name}' must be a number of seconds above 0, not {value!r}")
-    return seconds
 
 
 def _environment(url: str | Sequence[str] | None, key: str | None) -> dict[str, str]:

@@ -106,7 +106,6 @@ class LockManager:
         lost: LostCallback | None,
         on_lost: str | None,
     ) -> Claim:
-        timeout = options["timeout"]
         future = _Future()
         inner = self._manager._new_claim(resource, wanted, worker_of_task(), options, None, on_lost)
         claim = Claim(inner)
@@ -114,7 +113,7 @@ class LockManager:
             inner._hold.on_lost = _on_loop(claim, lost)
         try:
             self._manager._begin(inner, future)
-            await future.result(self._manager._limit(timeout))
+            await future.result(self._manager._limit(options["timeout"]))
         except BaseException as error:
             inner._abandon()
             if isinstance(error, NotAcquired):
