@@ -13,7 +13,6 @@ import inspect
 import itertools
 import logging
 import os
-import queue
 import signal
 import socket
 import sys
@@ -32,7 +31,7 @@ from ._errors import AlreadyClaimed, Invalid, LeaseholdError, NotAcquired, Unkno
 from ._hold import Hold, LostCallback
 from ._items import Also, words
 from ._link import Link
-from ._request import Answer
+from ._request import Answer, NoAnswer
 
 log = logging.getLogger("leasehold")
 
@@ -40,6 +39,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: How long it may take to find out who holds what a claim did not get.
 HOLDER_LIMIT = 2.0
+#: How long a claim that does not wait may take: five seconds pass before the keychain gives a silent server up.
+NOW_LIMIT = 10.0
 #: Longest session that a server takes, in bytes.
 SESSION_LEN_MAX = 512
 
@@ -78,15 +79,13 @@ class LockManager:
         self._timeout = None if timeout is None else seconds("timeout", timeout)
         self._terminates = _terminates(on_lost)
         self._newest: weakref.WeakValueDictionary[tuple[str, str], Hold] = weakref.WeakValueDictionary()
-        self._lock = threading.RLock()
-        self._callbacks = _Callbacks()
         command = [binary(), "keychain", "--tell-renewals"]
         for flag, value in (("--ttl", ttl), ("--timeout", timeout), ("--max-hold", max_hold)):
             if value is not None:
                 command += [flag, repr(seconds(flag[2:].replace("-", "_"), value))]
         if api_version is not None:
             command += ["--api-version", api_version]
-        self._link = Link(command, _environment(url, key), self._callbacks.lost)
+        self._link = Link(command, _environment(url, key), _lost)
         finalizer = weakref.finalize(self, self._link.close_soon)
         finalizer.atexit = False
 
@@ -119,7 +118,7 @@ class LockManager:
         try:
             self._begin(claim, answer)
             answer.result(self._limit(options["timeout"]))
-        except TimeoutError as error:
+        except NoAnswer as error:
             claim._abandon()
             raise Unknown("the keychain process does not answer") from error
         except BaseException as error:
@@ -174,9 +173,14 @@ class LockManager:
         return self._link.pid
 
     def close(self) -> None:
-        """Releases everything and ends the keychain. The end of the program does the same."""
-        self._link.close()
-        self._callbacks.close()
+        """Releases everything and ends the keychain. Claims that are still held are lost, with their callbacks, for the
+        reason ``closed``; that sends no signal. The end of the program releases everything, too, and tells nobody."""
+        try:
+            self._link.close()
+        except BaseException:
+            # A Ctrl-C, perhaps before anything was sent.
+            self._link.close_soon()
+            raise
 
     def __enter__(self) -> LockManager:
         return self
@@ -196,14 +200,14 @@ class LockManager:
     def _ask(self, op: str, **line: Any) -> dict[str, Any]:
         try:
             return self._link.ask(op, **line)
-        except TimeoutError as error:
+        except NoAnswer as error:
             raise Unknown("the keychain process does not answer") from error
 
     def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
         """Who has refused us, if the server says so soon: a claim that does not wait is told nothing."""
         try:
             holder: dict[str, Any] | None = self._link.ask("show", timeout=HOLDER_LIMIT, resource=resource)["holder"]
-        except (LeaseholdError, TimeoutError):
+        except (LeaseholdError, NoAnswer):
             return None
         return holder
 
@@ -236,7 +240,7 @@ class LockManager:
     def _begin(self, claim: Claim, on_answer: Any) -> None:
         """Asks for the claim, unless its worker has one on the resource already."""
         hold = claim._hold
-        with self._lock:
+        with self._link.lock:
             for resource in hold.resources:
                 before = self._newest.get((resource, hold.worker))
                 if before is not None and before.is_live and before.is_mine:
@@ -248,7 +252,9 @@ class LockManager:
     def _limit(self, timeout: float | None) -> float | None:
         """How long the keychain may take to answer."""
         timeout = self._timeout if timeout is None else timeout
-        return None if timeout is None else timeout + RELEASE_LIMIT
+        if timeout is None:
+            return None
+        return timeout + RELEASE_LIMIT if timeout > 0 else NOW_LIMIT
 
 
 class Lock:
@@ -309,44 +315,34 @@ class Lock:
             claim.__exit__(kind, error, trace)
 
 
-class _Callbacks:
-    """A thread that calls callbacks, so that a slow one holds up nothing else."""
+def _lost(hold: Hold) -> None:
+    """Calls the callback of a lost claim, then ends this process if the claim wants that. On a thread of its own: a
+    callback that takes long holds up nothing, and no other claim's signal."""
+    if hold.on_lost is None and not hold.terminates:
+        return
+    try:
+        threading.Thread(target=_call_back, args=(hold,), name="leasehold-callback", daemon=True).start()
+    except RuntimeError as error:
+        # There is no room for a thread, or the interpreter is about to end.
+        log.error("the callback for the lost claim on %r can't be called: %s", hold.resource, error)
+        _terminate(hold)
 
-    def __init__(self) -> None:
-        self._process = 0
-        self._calls: queue.SimpleQueue[Hold | None] = queue.SimpleQueue()
 
-    def lost(self, hold: Hold) -> None:
-        """Calls the callback of a claim, then ends this process if it wants that."""
-        if hold.on_lost is None and not hold.terminates:
-            return
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._calls = queue.SimpleQueue()
-            threading.Thread(target=self._run, args=(self._calls,), name="leasehold-callbacks", daemon=True).start()
-        self._calls.put(hold)
+def _call_back(hold: Hold) -> None:
+    claim = hold.handle() if hold.handle is not None else None
+    try:
+        if hold.on_lost is not None and claim is not None:
+            hold.on_lost(claim, hold.reason or "ended")
+    except BaseException:  # sys.exit() too: the signal must follow
+        log.exception("the callback for the lost claim on %r failed", hold.resource)
+    _terminate(hold)
 
-    def close(self) -> None:
-        """No more callbacks follow."""
-        if self._process == os.getpid():
-            self._calls.put(None)
-            self._process = 0
 
-    @staticmethod
-    def _run(calls: queue.SimpleQueue[Hold | None]) -> None:
-        while True:
-            hold = calls.get()
-            if hold is None:
-                return
-            claim = hold.handle() if hold.handle is not None else None
-            try:
-                if hold.on_lost is not None and claim is not None:
-                    hold.on_lost(claim, hold.reason or "ended")
-            except BaseException:  # sys.exit() too: the next callbacks, and the signal, must follow
-                log.exception("the callback for the lost claim on %r failed", hold.resource)
-            if hold.terminates:
-                log.error("the claim on %r is lost: this process is terminated", hold.resource)
-                os.kill(os.getpid(), signal.SIGTERM)
+def _terminate(hold: Hold) -> None:
+    # Whoever closes the manager has not lost anything against its will.
+    if hold.terminates and hold.reason != "closed":
+        log.error("the claim on %r is lost: this process is terminated", hold.resource)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 _SERIALS = itertools.count(1)

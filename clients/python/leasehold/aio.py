@@ -17,6 +17,7 @@ from typing import Any, Callable, TypeVar, cast
 
 from . import _claim, _manager
 from ._errors import LeaseholdError, NotAcquired, Unknown
+from ._hold import OVER
 from ._items import Also, Item, words
 from ._pipe import Message
 from ._request import read_answer
@@ -186,7 +187,7 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is not certain to hold any more."""
+        """Whether it is not certain to hold any more, or was released."""
         return self._claim.is_lost
 
     def validate(self) -> float:
@@ -208,6 +209,8 @@ class Claim:
         future = _Future()
         if not self._claim._begin_release(future):
             return
+        # That it is lost is known already: a keychain that hangs need not say so.
+        self._claim._check_lost()
         try:
             await future.result(_claim.RELEASE_LIMIT)
         except LeaseholdError as error:
@@ -215,7 +218,7 @@ class Claim:
         self._claim._check_lost()
 
     async def wait_lost(self) -> str:
-        """Returns when it is lost, with the reason."""
+        """Returns when it is lost, with the reason, or ``released``."""
         hold = self._claim._hold
         future = _Future()
         hold.listeners.append(future.wake)
@@ -224,7 +227,7 @@ class Claim:
                 await future.woken()
         finally:
             hold.listeners.remove(future.wake)
-        return hold.reason or "ended"
+        return hold.reason or ("released" if hold.state == OVER else "ended")
 
     async def __aenter__(self) -> Claim:
         return self
@@ -243,6 +246,10 @@ class Claim:
             # What went wrong inside matters more than that the lock is gone, too.
             if kind is None:
                 raise
+        except BaseException:
+            # An interrupt, perhaps before anything was sent: nobody else would give it up.
+            self._claim._abandon()
+            raise
 
     def __repr__(self) -> str:
         return repr(self._claim)
