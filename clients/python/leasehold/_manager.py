@@ -21,7 +21,7 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Callable, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
 from ._binary import binary
 from ._check import plain, seconds
@@ -31,7 +31,12 @@ from ._errors import AlreadyClaimed, Invalid, LeaseholdError, NotAcquired, Unkno
 from ._hold import Hold, LostCallback
 from ._items import Also, words
 from ._link import Link
+from ._options import Options
 from ._request import Answer, NoAnswer
+
+if TYPE_CHECKING:
+    # Every type checker brings this along.
+    from typing_extensions import Unpack
 
 log = logging.getLogger("leasehold")
 
@@ -130,15 +135,21 @@ class LockManager:
             raise
         return claim
 
-    def lock(self, resource: str, **options: Any) -> Lock:
+    def lock(self, resource: str, **options: Unpack[Options]) -> Lock:
         """A lock with the methods of ``threading.Lock``; ``options`` are those of ``claim``."""
         return Lock(self, resource, options)
 
-    def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
+    def guard(self, resource: str, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """A decorator: the function runs while it holds the resource, whose name may contain the function's arguments,
         as in ``"report/{day}"``. ``options`` are those of ``claim``."""
 
         def decorate(function: Function) -> Function:
+            if is_generator(function) or inspect.iscoroutinefunction(function):
+                # Its call returns at once, and the work begins when nothing is held any more.
+                raise Invalid(
+                    f"{function!r} does its work after the call: use 'with locks.claim(...)' in a generator, and"
+                    " 'leasehold.aio' with coroutines"
+                )
             name = name_from_arguments(resource, function)
 
             @functools.wraps(function)
@@ -158,10 +169,7 @@ class LockManager:
 
     def list(self) -> builtins.list[dict[str, Any]]:
         """What this manager holds and waits for."""
-        claims: list[dict[str, Any]] = self._ask("list")["claims"]
-        for claim in claims:
-            claim.pop("worker", None)
-        return claims
+        return without_workers(self._ask("list"))
 
     def ping(self) -> dict[str, Any]:
         """Asks the keychain for a sign of life."""
@@ -260,7 +268,7 @@ class LockManager:
 class Lock:
     """A resource as a lock. Each thread that acquires it has a claim of its own."""
 
-    def __init__(self, manager: LockManager, resource: str, options: dict[str, Any]) -> None:
+    def __init__(self, manager: LockManager, resource: str, options: Options) -> None:
         self._manager = manager
         self.resource = resource
         self._options = options
@@ -274,7 +282,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Waits for the lock, at most so many seconds; -1: as long as the manager's ``timeout`` says."""
-        options = dict(self._options)
+        options = self._options.copy()
         if not blocking:
             options["timeout"] = 0
         elif timeout >= 0:
@@ -390,6 +398,16 @@ def about_this_process() -> dict[str, Any]:
 
 def _text(name: str) -> str:
     return name.encode(errors="replace").decode()
+
+
+def without_workers(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The claims of a list. Their workers are names of ours."""
+    return [{name: value for name, value in claim.items() if name != "worker"} for claim in answer["claims"]]
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether its call only makes an iterator, which does the work later."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def name_from_arguments(resource: str, function: Callable[..., Any]) -> Callable[..., str]:
