@@ -11,12 +11,13 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._check import seconds
 from ._clock import boottime
 from ._errors import Ended, Foreign, KeychainGone, LeaseholdError, Lost, Unknown
 from ._hold import HELD, OVER, Hold
 from ._items import Item
 from ._link import Link
-from ._request import Answer
+from ._request import Answer, NoAnswer
 
 if TYPE_CHECKING:
     from ._manager import LockManager
@@ -76,15 +77,21 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is not certain to hold any more: by the keychain's word, and by the clock of this process."""
+        """Whether it is not certain to hold any more: by the keychain's word, by the clock of this process, or because
+        it was released."""
         self._check_process()
         self._look()
-        return self._hold.is_lost.is_set()
+        return self._hold.is_lost or self._hold.state == OVER
 
     def wait_lost(self, timeout: float | None = None) -> bool:
-        """Waits until it is lost; False if it is not by then."""
+        """Waits until it is lost or released; False if it is not by then."""
         self._check_process()
-        return self._hold.is_lost.wait(timeout)
+        waiter = Answer()
+        self._hold.listeners.append(waiter.wake)
+        try:
+            return self.is_lost or waiter.wait(timeout)
+        finally:
+            self._hold.listeners.remove(waiter.wake)
 
     def validate(self) -> float:
         """The seconds for which it certainly holds if no renewal gets through; raises ``Lost`` if it does not hold."""
@@ -98,7 +105,7 @@ class Claim:
         self._post_refresh(ttl, answer)
         try:
             answer.result(self._refresh_limit())
-        except (LeaseholdError, TimeoutError) as error:
+        except (LeaseholdError, NoAnswer) as error:
             raise self._refresh_error(error) from error
 
     def release(self) -> None:
@@ -106,9 +113,11 @@ class Claim:
         answer = Answer()
         if not self._begin_release(answer):
             return
+        # That it is lost is known already: a keychain that hangs need not say so.
+        self._check_lost()
         try:
             answer.result(RELEASE_LIMIT)
-        except (LeaseholdError, TimeoutError) as error:
+        except (LeaseholdError, NoAnswer) as error:
             raise self._release_error(error) from error
         self._check_lost()
 
@@ -131,6 +140,10 @@ class Claim:
             if kind is None:
                 raise
             log.warning("%s", failure)
+        except BaseException:
+            # A Ctrl-C, perhaps before anything was sent: nobody else would give it up.
+            self._abandon()
+            raise
 
     def __repr__(self) -> str:
         return f"<Claim {self.resource!r} {self.id} token={self.token} {self._state()}>"
@@ -157,7 +170,7 @@ class Claim:
             raise Foreign(f"the claim on {self.resource!r} belongs to process {self._hold.process}")
 
     def _check_lost(self) -> None:
-        if self._hold.is_lost.is_set():
+        if self._hold.is_lost:
             raise self._hold.error()
 
     def _check(self) -> None:
@@ -168,6 +181,7 @@ class Claim:
             raise Ended(f"the claim on {self.resource!r} was released")
 
     def _post_refresh(self, ttl: float | None, answer: Any) -> None:
+        ttl = None if ttl is None else seconds("ttl", ttl)
         line = {"resource": self.resource, "worker": self._hold.name, "ttl": ttl}
         self._link.post("refresh", line, answer, self._hold)
 
@@ -177,7 +191,7 @@ class Claim:
 
     def _refresh_error(self, error: Exception) -> LeaseholdError:
         self._look()
-        if self._hold.is_lost.is_set() or isinstance(error, (Ended, Lost)):
+        if self._hold.is_lost or isinstance(error, (Ended, Lost)):
             return self._hold.error()
         if isinstance(error, KeychainGone):
             return Unknown("the keychain process ended before it said whether the claim is renewed")
@@ -191,14 +205,15 @@ class Claim:
         self._look()
         if self._hold.state == OVER:
             return False
-        self._forgotten.detach()
         self._link.give_up(self._hold, answer)
+        # Last: whatever interrupts this before, a claim that is forgotten is given up.
+        self._forgotten.detach()
         return True
 
     def _release_error(self, error: Exception) -> LeaseholdError:
-        if self._hold.is_lost.is_set() or isinstance(error, (Ended, Lost)):
+        if self._hold.is_lost or isinstance(error, (Ended, Lost)):
             return self._hold.error()
-        if isinstance(error, (KeychainGone, TimeoutError)):
+        if isinstance(error, (KeychainGone, NoAnswer)):
             return Unknown(f"the keychain did not say whether {self.resource!r} is released; its ttl ends it")
         assert isinstance(error, LeaseholdError)
         return error
@@ -206,8 +221,8 @@ class Claim:
     def _abandon(self) -> None:
         """Whoever wanted it does not wait for it any more."""
         if self._hold.state != OVER and self._hold.is_mine:
-            self._forgotten.detach()
             self._link.give_up(self._hold)
+            self._forgotten.detach()
 
 
 def _forget(link: Link, hold: Hold) -> None:

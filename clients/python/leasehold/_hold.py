@@ -7,7 +7,6 @@ Never: says that a claim is held when the server could have handed it over.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -61,10 +60,10 @@ class Hold:
         self.holder: dict[str, Any] | None = None
         self.position: int | None = None
         self.reason: str | None = None
-        self.is_lost = threading.Event()
+        self.is_lost = False
         self.on_lost = lost
         self.terminates = terminates
-        #: Told, on whatever thread notices it, that the claim is lost; for ``leasehold.aio``.
+        #: Told, on whatever thread notices it, that the claim is lost or over.
         self.listeners: list[Callable[[], None]] = []
         self.handle: weakref.ref[Claim] | None = None
 
@@ -76,7 +75,7 @@ class Hold:
     @property
     def is_live(self) -> bool:
         """Whether a second claim of the same worker would wait for this one."""
-        return self.state != OVER and not self.is_lost.is_set()
+        return self.state != OVER and not self.is_lost
 
     def is_due(self) -> bool:
         """Whether it is not certain to hold any more, by what this process knows."""
@@ -93,6 +92,16 @@ class Hold:
         self.since = self.since or boottime()
         if self.state == WAITING:
             self.state = HELD
+
+    def end(self) -> None:
+        """It is given up."""
+        self.state = OVER
+        self.tell()
+
+    def tell(self) -> None:
+        """Wakes whoever waits for the end of it."""
+        for listener in list(self.listeners):
+            listener()
 
     def error(self) -> Lost:
         """The exception for a claim that is lost."""

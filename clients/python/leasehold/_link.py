@@ -24,11 +24,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from ._check import plain
 from ._clock import boottime
-from ._errors import Invalid, KeychainGone, LeaseholdError
-from ._hold import HELD, OVER, WAITING, Hold
+from ._errors import Invalid, KeychainGone, LeaseholdError, Unknown
+from ._hold import HELD, OVER, Hold
 from ._pipe import Message, Pipe
-from ._request import Answer, OnAnswer, Request
+from ._request import Answer, NoAnswer, OnAnswer, Request
 
 log = logging.getLogger("leasehold")
 
@@ -52,6 +53,8 @@ class Link:
         self._env = env
         self._on_lost = on_lost
         self.is_closed = False
+        #: Whether what is held when it closes is lost to somebody: not at the end of the program.
+        self._close_is_loss = False
         self._reset()
         key = id(self)
         _LINKS[key] = weakref.ref(self, lambda _: _LINKS.pop(key, None))
@@ -59,12 +62,13 @@ class Link:
 
     def _reset(self) -> None:
         """As if nothing had been started."""
-        # A signal handler of the program may come in between, on the same thread.
-        self._lock = threading.RLock()
+        #: Also the manager's, as it is renewed in a forked child. A signal handler of the program may come in between,
+        #: on the same thread.
+        self.lock = threading.RLock()
         self._pipe: Pipe | None = None
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._posted: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._settling: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
+        self._settling: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._ids = itertools.count(1)
         self._waiting: dict[int, Request] = {}
         self._holds: dict[str, Hold] = {}
@@ -87,21 +91,25 @@ class Link:
 
     def post(self, op: str, line: Message, on_answer: OnAnswer | None, hold: Hold | None = None) -> None:
         """Sends a request. Its answer comes on another thread; ``None`` if the keychain is gone."""
+        line = plain(line)
         self._ensure()
         self._post(Request(op, line, on_answer, hold))
 
     def give_up(self, hold: Hold, on_answer: OnAnswer | None = None, note: str = "") -> None:
         """Releases a claim, or takes it out of the queue. Takes no lock: finalizers call it, at any moment."""
-        hold.state = OVER
         if hold.is_mine and self._is_running:
             line = {"resource": hold.resource, "worker": hold.name}
+            # First: an interrupt before it leaves the claim held, and one after it does no harm.
             self._post(Request("release", line, on_answer, hold, note))
-        elif on_answer is not None:
-            on_answer(None)
+            hold.end()
+        else:
+            hold.end()
+            if on_answer is not None:
+                on_answer(None)
 
     def settle(self) -> None:
         """Returns when everything that the keychain has said so far is known here."""
-        settled = threading.Event()
+        settled = Answer()
         self._settling.put(settled)
         if self._is_running:
             self._wake_up()
@@ -109,14 +117,13 @@ class Link:
 
     def lose(self, hold: Hold, reason: str) -> None:
         """The claim is not certain to hold its resource any more."""
-        with self._lock:
-            if hold.state != HELD or hold.is_lost.is_set():
+        with self.lock:
+            if hold.state != HELD or hold.is_lost:
                 return
             hold.reason = reason
-            hold.is_lost.set()
+            hold.is_lost = True
         log.warning("the claim on %r (%s) is lost: %s", hold.resource, hold.id, reason)
-        for listener in list(hold.listeners):
-            listener()
+        hold.tell()
         self._on_lost(hold)
 
     @property
@@ -126,27 +133,36 @@ class Link:
         assert self._pipe is not None
         return self._pipe.process.pid
 
-    def close(self, timeout: float = ANSWER_LIMIT) -> None:
-        """Releases everything and ends the keychain."""
+    def close(self, is_loss: bool = True) -> None:
+        """Releases everything and ends the keychain. ``is_loss``: who still works with a claim is told."""
         if not self.is_closed:
+            if is_loss and self._process == os.getpid():
+                self._close_is_loss = True
+                for hold in list(self._holds.values()):
+                    self.lose(hold, "closed")
             answer = Answer()
             self.close_soon(answer)
             try:
-                answer.result(timeout)
-            except (LeaseholdError, TimeoutError) as error:
+                answer.result(ANSWER_LIMIT)
+            except LeaseholdError as error:
                 log.warning("the keychain did not close in peace: %s", error)
+            except NoAnswer:
+                log.warning("the keychain does not answer, and is killed")
+                if self._pipe is not None:
+                    self._pipe.process.kill()
         # A finalizer may have closed it without waiting.
         thread = self._thread if self._is_running else None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+            thread.join(ANSWER_LIMIT)
 
     def close_soon(self, on_answer: OnAnswer | None = None) -> None:
         """The same without waiting, for finalizers."""
-        was_closed, self.is_closed = self.is_closed, True
-        if self._is_running and not was_closed and self._process == os.getpid():
+        if self._is_running and not self.is_closed and self._process == os.getpid():
+            # First: who was interrupted before it can close again.
             self._post(Request("shutdown", {}, on_answer, None))
         elif on_answer is not None:
             on_answer({"ok": True})
+        self.is_closed = True
 
     def _post(self, request: Request) -> None:
         self._posted.put(request)
@@ -170,7 +186,7 @@ class Link:
 
     def _ensure(self) -> None:
         """Starts a keychain and its thread where there is none: at first, in a forked child, and after a failure."""
-        with self._lock:
+        with self.lock:
             if self.is_closed:
                 raise KeychainGone("the lock manager is closed")
             if self._is_running:
@@ -186,6 +202,8 @@ class Link:
             first.result(ANSWER_LIMIT)
         except KeychainGone as error:
             raise self._why_not() from error
+        except NoAnswer as error:
+            raise Unknown("the keychain process does not answer") from error
 
     def _start_thread(self) -> None:
         if self._wake is None:
@@ -249,7 +267,7 @@ class Link:
             log.warning("keychain: %s", line)
         self._look()
         for settled in settling:
-            settled.set()
+            settled.wake()
         return not self._pipe.is_gone or self._restart()
 
     def _send_posted(self) -> None:
@@ -262,7 +280,13 @@ class Link:
 
     def _send(self, request: Request) -> None:
         assert self._pipe is not None
-        if request.op == "refresh" and request.hold in self._taking_up:
+        if request.op == "release" and request.hold is not None:
+            # Before the keychain hears of it. Who sent it may have been interrupted and not have said so.
+            request.hold.end()
+        elif request.op == "shutdown":
+            self.is_closed = True
+        if request.op in ("refresh", "release") and request.hold in self._taking_up:
+            # A keychain says that a claim is released as soon as it has stopped to take it up; the server does later.
             self._taking_up[request.hold].append(request)
             return
         if request.note:
@@ -270,13 +294,21 @@ class Link:
         number = next(self._ids)
         self._waiting[number] = request
         line = {name: value for name, value in request.line.items() if value is not None}
-        self._pipe.feed({"id": number, "op": request.op, **line})
+        try:
+            self._pipe.feed({"id": number, "op": request.op, **line})
+        except (TypeError, ValueError, RecursionError) as error:
+            # ``plain`` lets none through. If it errs, one request fails, and not the thread with all claims.
+            self._heard({"id": number, "ok": False, "error": "invalid", "detail": str(error)})
 
     def _heard(self, message: Message) -> None:
         if "event" in message:
             self._happened(message)
             return
-        request = self._waiting.pop(message.get("id", 0), None)
+        if message.get("id") is None:
+            # A line of ours that it can't read: somebody waits for an answer that does not come.
+            log.error("the keychain does not understand a request: %s", message.get("detail", message))
+            return
+        request = self._waiting.pop(message["id"], None)
         if request is None:
             return
         if request.hold is not None:
@@ -290,9 +322,9 @@ class Link:
                 self._send(deferred)
         if op in ("claim", "take-up") and message.get("ok"):
             hold.acquired(message)
-            if hold.state == HELD:
-                self._holds[hold.id] = hold
-                self._look_at = min(self._look_at, hold.until)
+            # Also one that was given up meanwhile, until its release is answered.
+            self._holds[hold.id] = hold
+            self._look_at = min(self._look_at, hold.until)
         elif op == "take-up" and hold.state == HELD:
             log.warning("the claim on %r can't be taken up: %s", hold.resource, message.get("detail"))
             self._holds.pop(hold.id, None)
@@ -329,10 +361,10 @@ class Link:
         """Finds claims that no renewal was heard of in time."""
         if boottime() < self._look_at:
             return
-        held = [hold for hold in self._holds.values() if hold.state == HELD and not hold.is_lost.is_set()]
+        held = [hold for hold in self._holds.values() if hold.state == HELD and not hold.is_lost]
         for hold in [hold for hold in held if hold.is_due()]:
             self.lose(hold, "not-renewed")
-        self._look_at = min((hold.until for hold in held if not hold.is_lost.is_set()), default=float("inf"))
+        self._look_at = min((hold.until for hold in held if not hold.is_lost), default=float("inf"))
 
     def _restart(self) -> bool:
         """Another keychain in the place of one that has ended. False if there is to be none."""
@@ -359,15 +391,15 @@ class Link:
         """Tells a new keychain what the one before it knew."""
         before, self._waiting = self._waiting, {}
         deferred, self._taking_up = self._taking_up, {}
-        releasing = {request.hold for request in before.values() if request.op == "release"}
         for held in list(self._holds.values()):
-            if held in releasing or (held.state == HELD and not held.is_lost.is_set()):
+            # Of one that is over, the release is not answered yet.
+            if held.state == OVER or not held.is_lost:
                 line = {"resource": held.resource, "worker": held.name, **held.to_take_up()}
                 self._send(Request("take-up", line, None, held))
                 self._taking_up[held] = deferred.get(held, [])
         for request in before.values():
             hold = request.hold
-            if request.op == "claim" and hold is not None and (hold.state == WAITING or hold in releasing):
+            if request.op == "claim" and hold is not None:
                 request.line = hold.to_repeat()
             elif request.op not in ("release", "refresh", "list", "ping", "show"):
                 request.answer(None)
@@ -382,10 +414,12 @@ class Link:
         for request in [*waiting.values(), *(request for requests in deferred.values() for request in requests)]:
             request.answer({"ok": True} if request.op == "shutdown" else None)
         for hold in holds.values():
-            if self.is_closed:
-                hold.state = OVER
-            else:
+            if not self.is_closed:
                 self.lose(hold, "keychain-gone")
+            elif self._close_is_loss:
+                self.lose(hold, "closed")
+            else:
+                hold.end()
         self._fail_posted()
 
     # In a forked child.
@@ -410,7 +444,7 @@ def _links() -> list[Link]:
 def _close_all() -> None:
     """A program that ends releases what it holds."""
     for link in _links():
-        link.close()
+        link.close(is_loss=False)
 
 
 def _forget_all() -> None:

@@ -13,7 +13,6 @@ import inspect
 import itertools
 import logging
 import os
-import queue
 import signal
 import socket
 import sys
@@ -22,16 +21,22 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Callable, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
 from ._binary import binary
+from ._check import plain, seconds
 from ._claim import RELEASE_LIMIT, Claim
 from ._clock import boottime
 from ._errors import AlreadyClaimed, Invalid, LeaseholdError, NotAcquired, Unknown
 from ._hold import Hold, LostCallback
 from ._items import Also, words
 from ._link import Link
-from ._request import Answer
+from ._options import Options
+from ._request import Answer, NoAnswer
+
+if TYPE_CHECKING:
+    # Every type checker brings this along.
+    from typing_extensions import Unpack
 
 log = logging.getLogger("leasehold")
 
@@ -39,6 +44,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: How long it may take to find out who holds what a claim did not get.
 HOLDER_LIMIT = 2.0
+#: How long a claim that does not wait may take: five seconds pass before the keychain gives a silent server up.
+NOW_LIMIT = 10.0
 #: Longest session that a server takes, in bytes.
 SESSION_LEN_MAX = 512
 
@@ -74,18 +81,16 @@ class LockManager:
             "sessions": sessions,
         }
         self._sessions = sessions
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds("timeout", timeout)
         self._terminates = _terminates(on_lost)
         self._newest: weakref.WeakValueDictionary[tuple[str, str], Hold] = weakref.WeakValueDictionary()
-        self._lock = threading.RLock()
-        self._callbacks = _Callbacks()
         command = [binary(), "keychain", "--tell-renewals"]
         for flag, value in (("--ttl", ttl), ("--timeout", timeout), ("--max-hold", max_hold)):
             if value is not None:
-                command += [flag, repr(_seconds(flag[2:].replace("-", "_"), value))]
+                command += [flag, repr(seconds(flag[2:].replace("-", "_"), value))]
         if api_version is not None:
             command += ["--api-version", api_version]
-        self._link = Link(command, _environment(url, key), self._callbacks.lost)
+        self._link = Link(command, _environment(url, key), _lost)
         finalizer = weakref.finalize(self, self._link.close_soon)
         finalizer.atexit = False
 
@@ -117,8 +122,8 @@ class LockManager:
         claim = self._new_claim(resource, wanted, worker_of_thread(), options, lost, on_lost)
         try:
             self._begin(claim, answer)
-            answer.result(self._limit(timeout))
-        except TimeoutError as error:
+            answer.result(self._limit(options["timeout"]))
+        except NoAnswer as error:
             claim._abandon()
             raise Unknown("the keychain process does not answer") from error
         except BaseException as error:
@@ -130,15 +135,21 @@ class LockManager:
             raise
         return claim
 
-    def lock(self, resource: str, **options: Any) -> Lock:
+    def lock(self, resource: str, **options: Unpack[Options]) -> Lock:
         """A lock with the methods of ``threading.Lock``; ``options`` are those of ``claim``."""
         return Lock(self, resource, options)
 
-    def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
+    def guard(self, resource: str, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """A decorator: the function runs while it holds the resource, whose name may contain the function's arguments,
         as in ``"report/{day}"``. ``options`` are those of ``claim``."""
 
         def decorate(function: Function) -> Function:
+            if is_generator(function) or inspect.iscoroutinefunction(function):
+                # Its call returns at once, and the work begins when nothing is held any more.
+                raise Invalid(
+                    f"{function!r} does its work after the call: use 'with locks.claim(...)' in a generator, and"
+                    " 'leasehold.aio' with coroutines"
+                )
             name = name_from_arguments(resource, function)
 
             @functools.wraps(function)
@@ -158,10 +169,7 @@ class LockManager:
 
     def list(self) -> builtins.list[dict[str, Any]]:
         """What this manager holds and waits for."""
-        claims: list[dict[str, Any]] = self._ask("list")["claims"]
-        for claim in claims:
-            claim.pop("worker", None)
-        return claims
+        return without_workers(self._ask("list"))
 
     def ping(self) -> dict[str, Any]:
         """Asks the keychain for a sign of life."""
@@ -173,9 +181,14 @@ class LockManager:
         return self._link.pid
 
     def close(self) -> None:
-        """Releases everything and ends the keychain. The end of the program does the same."""
-        self._link.close()
-        self._callbacks.close()
+        """Releases everything and ends the keychain. Claims that are still held are lost, with their callbacks, for the
+        reason ``closed``; that sends no signal. The end of the program releases everything, too, and tells nobody."""
+        try:
+            self._link.close()
+        except BaseException:
+            # A Ctrl-C, perhaps before anything was sent.
+            self._link.close_soon()
+            raise
 
     def __enter__(self) -> LockManager:
         return self
@@ -195,14 +208,14 @@ class LockManager:
     def _ask(self, op: str, **line: Any) -> dict[str, Any]:
         try:
             return self._link.ask(op, **line)
-        except TimeoutError as error:
+        except NoAnswer as error:
             raise Unknown("the keychain process does not answer") from error
 
     def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
         """Who has refused us, if the server says so soon: a claim that does not wait is told nothing."""
         try:
             holder: dict[str, Any] | None = self._link.ask("show", timeout=HOLDER_LIMIT, resource=resource)["holder"]
-        except (LeaseholdError, TimeoutError):
+        except (LeaseholdError, NoAnswer):
             return None
         return holder
 
@@ -218,14 +231,14 @@ class LockManager:
         """A claim that is not asked for yet. From here on its end gives it up, however it comes about."""
         for name in ("ttl", "timeout", "max_hold", "lead"):
             if options[name] is not None:
-                options[name] = _seconds(name, options[name])
+                options[name] = seconds(name, options[name])
         options["lead"] = options["lead"] or None
         if options["data"] is None:
             options["data"] = about_this_process()
         name = f"{worker}.{next(_SERIALS)}"
-        line = {**wanted, "worker": name, "key": uuid.uuid4().hex, **options}
-        if self._sessions:
-            line["session"] = session_of(worker)
+        session = session_of(worker) if self._sessions else None
+        # Before there is a claim: one that can't be asked for needs not be given up.
+        line = plain({**wanted, "worker": name, "key": uuid.uuid4().hex, "session": session, **options})
         terminates = self._terminates if on_lost is None else _terminates(on_lost)
         hold = Hold(resource, worker, line, name=name, lost=lost, terminates=terminates)
         timeout = self._timeout if options["timeout"] is None else options["timeout"]
@@ -235,7 +248,7 @@ class LockManager:
     def _begin(self, claim: Claim, on_answer: Any) -> None:
         """Asks for the claim, unless its worker has one on the resource already."""
         hold = claim._hold
-        with self._lock:
+        with self._link.lock:
             for resource in hold.resources:
                 before = self._newest.get((resource, hold.worker))
                 if before is not None and before.is_live and before.is_mine:
@@ -247,13 +260,15 @@ class LockManager:
     def _limit(self, timeout: float | None) -> float | None:
         """How long the keychain may take to answer."""
         timeout = self._timeout if timeout is None else timeout
-        return None if timeout is None else timeout + RELEASE_LIMIT
+        if timeout is None:
+            return None
+        return timeout + RELEASE_LIMIT if timeout > 0 else NOW_LIMIT
 
 
 class Lock:
     """A resource as a lock. Each thread that acquires it has a claim of its own."""
 
-    def __init__(self, manager: LockManager, resource: str, options: dict[str, Any]) -> None:
+    def __init__(self, manager: LockManager, resource: str, options: Options) -> None:
         self._manager = manager
         self.resource = resource
         self._options = options
@@ -267,7 +282,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Waits for the lock, at most so many seconds; -1: as long as the manager's ``timeout`` says."""
-        options = dict(self._options)
+        options = self._options.copy()
         if not blocking:
             options["timeout"] = 0
         elif timeout >= 0:
@@ -308,44 +323,34 @@ class Lock:
             claim.__exit__(kind, error, trace)
 
 
-class _Callbacks:
-    """A thread that calls callbacks, so that a slow one holds up nothing else."""
+def _lost(hold: Hold) -> None:
+    """Calls the callback of a lost claim, then ends this process if the claim wants that. On a thread of its own: a
+    callback that takes long holds up nothing, and no other claim's signal."""
+    if hold.on_lost is None and not hold.terminates:
+        return
+    try:
+        threading.Thread(target=_call_back, args=(hold,), name="leasehold-callback", daemon=True).start()
+    except RuntimeError as error:
+        # There is no room for a thread, or the interpreter is about to end.
+        log.error("the callback for the lost claim on %r can't be called: %s", hold.resource, error)
+        _terminate(hold)
 
-    def __init__(self) -> None:
-        self._process = 0
-        self._calls: queue.SimpleQueue[Hold | None] = queue.SimpleQueue()
 
-    def lost(self, hold: Hold) -> None:
-        """Calls the callback of a claim, then ends this process if it wants that."""
-        if hold.on_lost is None and not hold.terminates:
-            return
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._calls = queue.SimpleQueue()
-            threading.Thread(target=self._run, args=(self._calls,), name="leasehold-callbacks", daemon=True).start()
-        self._calls.put(hold)
+def _call_back(hold: Hold) -> None:
+    claim = hold.handle() if hold.handle is not None else None
+    try:
+        if hold.on_lost is not None and claim is not None:
+            hold.on_lost(claim, hold.reason or "ended")
+    except BaseException:  # sys.exit() too: the signal must follow
+        log.exception("the callback for the lost claim on %r failed", hold.resource)
+    _terminate(hold)
 
-    def close(self) -> None:
-        """No more callbacks follow."""
-        if self._process == os.getpid():
-            self._calls.put(None)
-            self._process = 0
 
-    @staticmethod
-    def _run(calls: queue.SimpleQueue[Hold | None]) -> None:
-        while True:
-            hold = calls.get()
-            if hold is None:
-                return
-            claim = hold.handle() if hold.handle is not None else None
-            try:
-                if hold.on_lost is not None and claim is not None:
-                    hold.on_lost(claim, hold.reason or "ended")
-            except BaseException:  # sys.exit() too: the next callbacks, and the signal, must follow
-                log.exception("the callback for the lost claim on %r failed", hold.resource)
-            if hold.terminates:
-                log.error("the claim on %r is lost: this process is terminated", hold.resource)
-                os.kill(os.getpid(), signal.SIGTERM)
+def _terminate(hold: Hold) -> None:
+    # Whoever closes the manager has not lost anything against its will.
+    if hold.terminates and hold.reason != "closed":
+        log.error("the claim on %r is lost: this process is terminated", hold.resource)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 _SERIALS = itertools.count(1)
@@ -384,8 +389,25 @@ def about_this_process() -> dict[str, Any]:
     except (KeyError, OSError):
         # A user without a name, as in many containers.
         user = None
-    program = " ".join([sys.argv[0] or "python", *sys.argv[1:]]) if getattr(sys, "argv", None) else "python"
-    return {"host": socket.gethostname(), "user": user, "pid": os.getpid(), "program": program[:200]}
+    # Without its arguments: there may be a password among them, and others read this.
+    program = (getattr(sys, "argv", None) or [""])[0] or "python"
+    about = {"host": socket.gethostname(), "user": user, "pid": os.getpid(), "program": program[:200]}
+    # Names of files and users need not be text.
+    return {name: _text(value) if isinstance(value, str) else value for name, value in about.items()}
+
+
+def _text(name: str) -> str:
+    return name.encode(errors="replace").decode()
+
+
+def without_workers(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The claims of a list. Their workers are names of ours."""
+    return [{name: value for name, value in claim.items() if name != "worker"} for claim in answer["claims"]]
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether its call only makes an iterator, which does the work later."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def name_from_arguments(resource: str, function: Callable[..., Any]) -> Callable[..., str]:
@@ -408,18 +430,6 @@ def _terminates(on_lost: str) -> bool:
     if on_lost not in ("report", "terminate"):
         raise Invalid("'on_lost' must be 'report' or 'terminate'; a function to call is 'lost'")
     return on_lost == "terminate"
-
-
-def _seconds(name: str, value: float) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        raise Invalid(f"'{name}' must be a number of seconds, not {value!r}") from None
-    if name == "max_hold" and seconds == 0:
-        raise Invalid("a 'max_hold' of 0 would hold nothing; leave it out to hold without a limit")
-    if not 0 <= seconds < 1e12 or (seconds == 0 and name not in ("timeout", "lead")):
-        raise Invalid(f"'{name}' must be a number of seconds above 0, not {value!r}")
-    return seconds
 
 
 def _environment(url: str | Sequence[str] | None, key: str | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from ._check import to_json
 from ._errors import KeychainGone
 
 Message = dict[str, Any]
@@ -53,7 +54,7 @@ class Pipe:
 
     def feed(self, message: Message) -> None:
         """Adds a line to what is to be written."""
-        self._to_write += json.dumps(message).encode() + b"\n"
+        self._to_write += to_json(message) + b"\n"
 
     def wait(self, wake: int, seconds: float | None) -> None:
         """Waits until something can be read or written, ``wake`` can be read, or the time is over."""

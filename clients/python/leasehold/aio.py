@@ -7,29 +7,67 @@ Never: blocks the event loop for a request. (Making a manager starts its keychai
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import functools
+import inspect
 import itertools
 import weakref
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Callable, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
-from . import _claim, _manager
-from ._errors import LeaseholdError, NotAcquired, Unknown
+from . import _claim, _link, _manager
+from ._errors import Invalid, LeaseholdError, NotAcquired, Unknown
+from ._hold import OVER
 from ._items import Also, Item, words
+from ._options import AnyOptions
 from ._pipe import Message
 from ._request import read_answer
 
-LostCallback = Callable[["Claim", str], None]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: A function, or a coroutine function.
+LostCallback = Callable[["Claim", str], object]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
+
+
+#: How long ``on_lost="terminate"`` waits for a callback on an event loop, which may be stuck.
+CALLBACK_LIMIT = 10.0
+
+
+class Options(AnyOptions, total=False):
+    """Those of ``LockManager.claim``."""
+
+    lost: LostCallback | None
 
 
 class LockManager:
     """Makes claims; takes the settings of ``leasehold.LockManager``."""
 
-    def __init__(self, url: Any = None, **settings: Any) -> None:
-        self._manager = _manager.LockManager(url, **settings)
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        max_hold: float | None = None,
+        key: str | None = None,
+        api_version: str | None = None,
+        on_lost: str = "report",
+        sessions: bool = True,
+    ) -> None:
+        self._manager = _manager.LockManager(
+            url,
+            ttl=ttl,
+            timeout=timeout,
+            max_hold=max_hold,
+            key=key,
+            api_version=api_version,
+            on_lost=on_lost,
+            sessions=sessions,
+        )
 
     def claim(
         self,
@@ -47,15 +85,23 @@ class LockManager:
         on_lost: str | None = None,
     ) -> Claiming:
         """``await`` it, or use it in ``async with``; the options are those of ``leasehold.LockManager.claim``. ``lost``
-        is called on the event loop. A task that is cancelled while it waits leaves the queue and holds nothing."""
+        is called on the event loop, and may be a coroutine function. A task that is cancelled while it waits leaves the
+        queue and holds nothing."""
         options = {"ttl": ttl, "timeout": timeout, "data": data, "max_hold": max_hold, "lead": lead}
         wanted = words(resource, shared, slots, also)
         return Claiming(lambda: self._claim(resource, wanted, options, lost, on_lost))
 
-    def guard(self, resource: str, **options: Any) -> Callable[[Function], Function]:
+    def lock(self, resource: str, **options: Unpack[Options]) -> Lock:
+        """A lock with the methods of ``asyncio.Lock``, for any number of tasks; ``options`` are those of ``claim``."""
+        return Lock(self, resource, options)
+
+    def guard(self, resource: str, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """A decorator for coroutine functions; see ``leasehold.LockManager.guard``."""
 
         def decorate(function: Function) -> Function:
+            if not inspect.iscoroutinefunction(function):
+                # Of a generator, the work begins when nothing is held any more.
+                raise Invalid(f"{function!r} is no coroutine function")
             name = _manager.name_from_arguments(resource, function)
 
             @functools.wraps(function)
@@ -69,16 +115,27 @@ class LockManager:
 
     async def holder(self, resource: str) -> dict[str, Any] | None:
         """The claim that holds a resource, whoever made it; ``None`` if it is free."""
-        future = _Future()
-        self._manager._link.post("show", {"resource": resource}, future)
-        holder: dict[str, Any] | None = (await future.result())["holder"]
+        holder: dict[str, Any] | None = (await self._ask("show", _link.ANSWER_LIMIT, resource=resource))["holder"]
         return holder
 
-    async def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
+    async def list(self) -> builtins.list[dict[str, Any]]:
+        """What this manager holds and waits for."""
+        return _manager.without_workers(await self._ask("list", _link.ANSWER_LIMIT))
+
+    async def ping(self) -> dict[str, Any]:
+        """Asks the keychain for a sign of life."""
+        return await self._ask("ping", _link.ANSWER_LIMIT)
+
+    async def _ask(self, op: str, limit: float, **line: Any) -> dict[str, Any]:
         future = _Future()
+        self._manager._link.post(op, line, future)
+        return await future.result(limit)
+
+    async def _look_for_holder(self, resource: str) -> dict[str, Any] | None:
         try:
-            self._manager._link.post("show", {"resource": resource}, future)
-            holder: dict[str, Any] | None = (await future.result(_manager.HOLDER_LIMIT))["holder"]
+            holder: dict[str, Any] | None = (await self._ask("show", _manager.HOLDER_LIMIT, resource=resource))[
+                "holder"
+            ]
         except LeaseholdError:
             return None
         return holder
@@ -106,7 +163,6 @@ class LockManager:
         lost: LostCallback | None,
         on_lost: str | None,
     ) -> Claim:
-        timeout = options["timeout"]
         future = _Future()
         inner = self._manager._new_claim(resource, wanted, worker_of_task(), options, None, on_lost)
         claim = Claim(inner)
@@ -114,7 +170,7 @@ class LockManager:
             inner._hold.on_lost = _on_loop(claim, lost)
         try:
             self._manager._begin(inner, future)
-            await future.result(self._manager._limit(timeout))
+            await future.result(self._manager._limit(options["timeout"]))
         except BaseException as error:
             inner._abandon()
             if isinstance(error, NotAcquired):
@@ -131,12 +187,21 @@ class Claiming:
     def __init__(self, begin: Callable[[], Awaitable[Claim]]) -> None:
         self._begin = begin
         self._claim: Claim | None = None
+        self._is_entered = False
 
     def __await__(self) -> Generator[Any, None, Claim]:
         return self._begin().__await__()
 
     async def __aenter__(self) -> Claim:
-        self._claim = await self._begin()
+        if self._is_entered:
+            # Its end could not tell whose claim to release.
+            raise Invalid("this claim is entered already: call claim() for each block, or use lock()")
+        self._is_entered = True
+        try:
+            self._claim = await self._begin()
+        except BaseException:
+            self._is_entered = False
+            raise
         return self._claim
 
     async def __aexit__(
@@ -145,8 +210,67 @@ class Claiming:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._claim is not None:
-            await self._claim.__aexit__(kind, error, trace)
+        claim, self._claim, self._is_entered = self._claim, None, False
+        if claim is not None:
+            await claim.__aexit__(kind, error, trace)
+
+
+class Lock:
+    """A resource as a lock. Each task that acquires it has a claim of its own."""
+
+    def __init__(self, manager: LockManager, resource: str, options: Options) -> None:
+        self._manager = manager
+        self.resource = resource
+        self._options = options
+        # A task that ends without releasing forgets its claim.
+        self._held: weakref.WeakKeyDictionary[asyncio.Task[Any], Claim] = weakref.WeakKeyDictionary()
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim with which this task holds it, if it does."""
+        return self._held.get(_task())
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Waits for the lock, at most so many seconds; -1: as long as the manager's ``timeout`` says."""
+        options = self._options.copy()
+        if not blocking:
+            options["timeout"] = 0
+        elif timeout >= 0:
+            options["timeout"] = timeout
+        try:
+            self._held[_task()] = await self._manager.claim(self.resource, **options)
+        except NotAcquired:
+            return False
+        return True
+
+    async def release(self) -> None:
+        """Gives it up; raises ``Lost`` if it was lost before, ``RuntimeError`` if this task has not acquired it."""
+        claim = self._held.pop(_task(), None)
+        if claim is None:
+            raise RuntimeError(f"this task has not acquired {self.resource!r}")
+        await claim.release()
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the resource, in this process or elsewhere."""
+        return await self.holder() is not None
+
+    async def holder(self) -> dict[str, Any] | None:
+        """The claim that holds the resource, whoever made it."""
+        return await self._manager.holder(self.resource)
+
+    async def __aenter__(self) -> Claim:
+        self._held[_task()] = claim = await self._manager.claim(self.resource, **self._options)
+        return claim
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        claim = self._held.pop(_task(), None)
+        if claim is not None:
+            await claim.__aexit__(kind, error, trace)
 
 
 class Claim:
@@ -187,7 +311,7 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is not certain to hold any more."""
+        """Whether it is not certain to hold any more, or was released."""
         return self._claim.is_lost
 
     def validate(self) -> float:
@@ -209,6 +333,8 @@ class Claim:
         future = _Future()
         if not self._claim._begin_release(future):
             return
+        # That it is lost is known already: a keychain that hangs need not say so.
+        self._claim._check_lost()
         try:
             await future.result(_claim.RELEASE_LIMIT)
         except LeaseholdError as error:
@@ -216,7 +342,7 @@ class Claim:
         self._claim._check_lost()
 
     async def wait_lost(self) -> str:
-        """Returns when it is lost, with the reason."""
+        """Returns when it is lost, with the reason, or ``released``."""
         hold = self._claim._hold
         future = _Future()
         hold.listeners.append(future.wake)
@@ -225,7 +351,7 @@ class Claim:
                 await future.woken()
         finally:
             hold.listeners.remove(future.wake)
-        return hold.reason or "ended"
+        return hold.reason or ("released" if hold.state == OVER else "ended")
 
     async def __aenter__(self) -> Claim:
         return self
@@ -244,6 +370,10 @@ class Claim:
             # What went wrong inside matters more than that the lock is gone, too.
             if kind is None:
                 raise
+        except BaseException:
+            # An interrupt, perhaps before anything was sent: nobody else would give it up.
+            self._claim._abandon()
+            raise
 
     def __repr__(self) -> str:
         return repr(self._claim)
@@ -286,12 +416,32 @@ def _on_loop(claim: Claim, lost: LostCallback) -> Callable[[_claim.Claim, str], 
     """Calls back on the event loop. It does not keep the claim alive: one that is forgotten is released."""
     loop, handle = asyncio.get_running_loop(), weakref.ref(claim)
 
-    def tell(_: _claim.Claim, why: str) -> None:
+    async def call(why: str) -> None:
         known = handle()
         if known is not None:
-            loop.call_soon_threadsafe(lost, known, why)
+            result = lost(known, why)
+            if inspect.isawaitable(result):
+                await result
+
+    def tell(_: _claim.Claim, why: str) -> None:
+        calling = call(why)
+        try:
+            called = asyncio.run_coroutine_threadsafe(calling, loop)
+        except RuntimeError:
+            # The loop is closed: nobody is there any more.
+            calling.close()
+            return
+        # A signal that follows must not come before the callback is done.
+        called.result(CALLBACK_LIMIT)
 
     return tell
+
+
+def _task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a lock of leasehold.aio belongs to a task, and there is none")
+    return task
 
 
 _TASKS = itertools.count(1)

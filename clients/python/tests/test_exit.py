@@ -58,6 +58,38 @@ def test_a_manager_that_is_forgotten_ends_its_keychain(server):
     eventually(lambda: server.statuses("r") == ["released"])
 
 
+def test_a_program_that_ends_loses_nothing(server, program):
+    other = program(
+        HOLD.replace('"r")', '"r", on_lost="terminate", lost=lambda *_: print("lost", flush=True))'), server.url
+    )
+    other.says("held")
+    other.hears("")
+    assert other.ends() == 0
+    assert other.process.stdout.read() == ""
+    assert server.statuses("r") == ["released"]
+
+
+def test_a_lost_claim_terminates_a_program_though_the_callback_of_another_one_does_not_return(server, program):
+    script = """
+        import sys, time
+        from leasehold import LockManager
+        locks = LockManager(sys.argv[1], ttl=2)
+        def stay(claim, why):
+            print("stays", flush=True)
+            time.sleep(1000)
+        first = locks.claim("first", lost=stay)
+        second = locks.claim("second", on_lost="terminate")
+        print(first.id, second.id, flush=True)
+        time.sleep(1000)
+    """
+    other = program(script, server.url)
+    first, second = other.process.stdout.readline().split()
+    server.revoke(first)
+    other.says("stays")
+    server.revoke(second)
+    assert other.ends() == -signal.SIGTERM
+
+
 TERMINATED = """
     import sys, time
     from leasehold import LockManager

@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import urllib.request
+import weakref
 
 import pytest
 from conftest import PATIENCE, eventually
@@ -58,6 +60,32 @@ def test_a_child_waits_for_its_parent_like_a_stranger(server):
 
             assert in_child(child) == 0
             assert server.statuses("r")[0] == "active"
+
+
+def test_a_child_claims_though_another_thread_of_its_parent_was_claiming(server):
+    inside, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(weakref.WeakValueDictionary):
+        def get(self, *args):
+            if threading.current_thread() is claiming:
+                inside.set()
+                may_go_on.wait(PATIENCE)
+            return super().get(*args)
+
+    with LockManager(server.url) as locks:
+        locks._newest = Slow()
+        claiming = threading.Thread(target=lambda: locks.claim("other").release())
+        claiming.start()
+        assert inside.wait(PATIENCE)
+
+        def child():
+            signal.alarm(20)
+            with locks.claim("child", timeout=10):
+                pass
+
+        assert in_child(child) == 0
+        may_go_on.set()
+        claiming.join(PATIENCE)
 
 
 def test_the_parents_claims_are_not_the_childs(server):

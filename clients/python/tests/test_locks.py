@@ -7,7 +7,7 @@ import threading
 import pytest
 from conftest import PATIENCE
 
-from leasehold import LockManager
+from leasehold import Invalid, LockManager
 
 
 def test_a_lock_looks_like_those_of_threading(server):
@@ -44,6 +44,24 @@ def test_a_guard_holds_while_a_function_runs(server):
         assert report(day="monday", kind="long") == ["active"]
         assert server.statuses("report/monday/short") == ["released"]
         assert report.__doc__ == "Writes a report."
+
+
+async def coroutine():
+    pass
+
+
+def generator():
+    yield
+
+
+async def asynchronous_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
+def test_a_guard_refuses_what_does_its_work_after_the_call(server, function):
+    with LockManager(server.url) as locks, pytest.raises(Invalid, match="after the call"):
+        locks.guard("r")(function)
 
 
 def test_the_fixtures_start_a_server(pytester):

@@ -8,11 +8,13 @@ import os
 import pathlib
 import signal
 import threading
+import time
 
 import pytest
 from conftest import PATIENCE, eventually
 
-from leasehold import KeychainGone, LockManager, Lost, Unknown
+from leasehold import Aborted, KeychainGone, LockManager, Lost, Unknown
+from leasehold._link import Link
 
 
 @pytest.fixture
@@ -119,6 +121,98 @@ def test_a_claim_that_waits_keeps_its_place_when_the_keychain_dies(server):
         waiting.join(PATIENCE)
         assert got[0].validate() > 0
         assert server.statuses("r") == ["released", "active"], "one claim, in its place"
+
+
+@pytest.fixture
+def restart(monkeypatch):
+    """Holds up what is told to the next keychain."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    repeat = Link._repeat
+
+    def later(self):
+        begun.set()
+        assert may_go_on.wait(PATIENCE)
+        repeat(self)
+
+    monkeypatch.setattr(Link, "_repeat", later)
+    yield begun, may_go_on
+    may_go_on.set()
+
+
+def test_a_claim_is_released_that_was_given_up_when_the_keychain_had_died(server, restart):
+    begun, may_go_on = restart
+    with LockManager(server.url, ttl=600) as locks:
+        claim = locks.claim("r")
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        assert begun.wait(PATIENCE)
+        errors = []
+
+        def release():
+            try:
+                claim.release()
+            except Exception as error:
+                errors.append(error)
+
+        releasing = threading.Thread(target=release)
+        releasing.start()
+        eventually(lambda: claim._hold.state == "over")
+        may_go_on.set()
+        releasing.join(PATIENCE)
+        assert errors == []
+        assert server.statuses("r") == ["released"]
+
+
+def test_a_claim_leaves_the_queue_that_was_given_up_when_the_keychain_had_died(server, restart):
+    begun, may_go_on = restart
+    server.hold("r")
+    with LockManager(server.url) as locks:
+
+        def wait():
+            with contextlib.suppress(Aborted, KeychainGone):
+                locks.claim("r")
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        eventually(lambda: "waiting" in server.statuses("r"))
+        os.kill(locks.keychain_pid, signal.SIGKILL)
+        assert begun.wait(PATIENCE)
+        [hold] = locks._newest.values()
+        locks._link.give_up(hold)
+        may_go_on.set()
+        waiting.join(PATIENCE)
+        eventually(lambda: server.statuses("r") == ["active", "withdrawn"])
+
+
+def test_a_lost_claim_is_left_at_once_when_the_keychain_does_not_answer(server, stopped):
+    with LockManager(server.url, ttl=2) as locks:
+        claim = locks.claim("r")
+        stopped(locks.keychain_pid)
+        assert claim.wait_lost(PATIENCE)
+        begun = time.monotonic()
+        with pytest.raises(Lost):
+            claim.__exit__(None, None, None)
+        assert time.monotonic() - begun < 5
+        os.kill(locks.keychain_pid, signal.SIGCONT)
+
+
+def test_a_claim_that_does_not_wait_waits_for_no_keychain_either(server, stopped, monkeypatch):
+    monkeypatch.setattr("leasehold._manager.NOW_LIMIT", 0.5)
+    with LockManager(server.url) as locks:
+        stopped(locks.keychain_pid)
+        begun = time.monotonic()
+        with pytest.raises(Unknown):
+            locks.claim("r", timeout=0)
+        assert time.monotonic() - begun < 5
+        os.kill(locks.keychain_pid, signal.SIGCONT)
+
+
+def test_a_keychain_that_does_not_close_is_killed(server, stopped, monkeypatch):
+    locks = LockManager(server.url)
+    keychain = locks._link._pipe.process
+    monkeypatch.setattr("leasehold._link.ANSWER_LIMIT", 1.0)
+    stopped(locks.keychain_pid)
+    locks.close()
+    eventually(lambda: keychain.returncode == -signal.SIGKILL)
 
 
 def test_a_claim_that_can_not_be_taken_up_is_lost(server, stopped):
