@@ -253,6 +253,7 @@ impl Access {
                     && last != Some(seen)
                     && let Err(why) = access.reload(&options)
                 {
+                    let why = in_one_line(&why);
                     tracing::error!(%why, "the access keys changed and can't be read: the old ones stay in force");
                 }
                 last = Some(seen);
@@ -265,4 +266,12 @@ impl Access {
 
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+/// A mistake in a TOML file without the picture of the line: its place, and what is wrong. A log line is one line.
+fn in_one_line(why: &str) -> String {
+    let mut lines = why.lines();
+    match (lines.next(), lines.next_back()) {
+        (Some(first), Some(last)) => format!("{first}: {last}"),
+        _ => why.into(),
+    }
 }

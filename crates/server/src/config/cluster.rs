@@ -104,7 +104,11 @@ impl ClusterOptions {
         match (self.peer_listen, own.map(str::parse)) {
             (Some(listen), _) | (None, Some(Ok(listen))) => Ok(listen),
             (None, Some(Err(_))) => {
-                wrong("peer-listen", "give the address to listen on for peers, such as 0.0.0.0:4090")
+                let own = own.unwrap_or_default();
+                let why = format!(
+                    "'{own}' in --peers is a name: give the address to listen on, such as 0.0.0.0:4090"
+                );
+                wrong("peer-listen", why)
             }
             (None, None) => wrong(
                 "peer-listen",
