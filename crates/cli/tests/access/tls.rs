@@ -58,6 +58,22 @@ fn a_blocking_lock_waits_over_http2_and_is_withdrawn_with_its_stream() {
 }
 
 #[test]
+fn a_certificate_that_expires_is_told_of_at_the_start_after_each_change_and_by_the_check() {
+    let authority = Authority::new();
+    let server = authority.start("");
+    eventually("it expires in two days", || server.logged().contains("expires on"));
+    authority.issue_at("node", "/CN=localhost", "IP:127.0.0.1", "-30d");
+    eventually("the new one is over", || server.logged().contains("expired on"));
+    let config = authority.config("");
+    let check = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["serve", "--check", "--config", config.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(!check.status.success() && said.contains("expired on"), "{said}");
+}
+
+#[test]
 fn a_connection_ends_with_its_client_certificate_open_requests_and_streams_too() {
     let authority = Authority::new();
     let server =

@@ -5,6 +5,7 @@
 
 pub mod administrators;
 pub mod budget;
+mod expiry;
 pub mod long_answer;
 pub mod lost_answer;
 pub mod pool;
@@ -65,6 +66,7 @@ impl Guards {
         if let Some(tls) = &tls {
             tls.watch();
         }
+        config.tls.iter().for_each(|tls| expiry::watch(tls.certificate.clone()));
         Ok(Self { access, tls, audit })
     }
 
@@ -72,6 +74,9 @@ impl Guards {
     pub fn check(config: &Config) -> Result<(), String> {
         config.access.as_ref().map(|options| Policy::new(options, None)).transpose()?;
         config.tls.as_ref().map(Tls::new).transpose().map_err(|why| format!("tls: {why}"))?;
+        if let Some(why) = config.tls.as_ref().and_then(|tls| expiry::expired(&tls.certificate)) {
+            return Err(format!("tls: {why}"));
+        }
         match Administrators::problem(&config.admin) {
             Some(why) => Err(format!("admin-userpass-file: {why}")),
             None => Ok(()),
