@@ -67,7 +67,7 @@ sub answer_limit { return $ANSWER_LIMIT }
 
 # Sends a request and waits for its answer, at most `limit` seconds. `then` makes something of the answer before
 # anything can get in between; `undo` is sent if nobody waits for the answer any more; `about` returns what a handler
-# of a refusal needs.
+# of a refusal needs; `begun` is called when no exception can keep the request from being written any more.
 sub ask {
     my ( $self, $line, %arg ) = @_;
     my $limit   = exists $arg{limit} ? $arg{limit} : $ANSWER_LIMIT;
@@ -78,7 +78,7 @@ sub ask {
     my $result;
     {
         local $self->{asking} = 1;
-        $self->_send( { %{$line}, id => $request->{id} } );
+        $self->_send( { %{$line}, id => $request->{id} }, $arg{begun} );
         my $answer = $self->_wait_for( $request->{id}, $end );
         if ( !$answer->{ok} ) {
             $request->is_done;
@@ -189,13 +189,14 @@ sub _take {
 
 # No signal handler may send a line of its own in the middle of this one.
 sub _send {
-    my ( $self, $line ) = @_;
+    my ( $self, $line, $begun ) = @_;
     my $mask = Leasehold::Process::Mask->block;
     $self->_throw_gone if $self->{is_gone};
     my $text = eval { $JSON->encode($line) };
     Leasehold::Error::Invalid->throw( message => "'data' can't be written as JSON: $@" ) if !defined $text;
     $text .= "\n";
     my $error = $self->_write_without_signal( \$text, now() + $ANSWER_LIMIT );
+    $begun->() if $begun;
     if ( defined $error ) {
         # What is left of a line would spoil the next one.
         $self->_leave;
