@@ -210,6 +210,8 @@ pub(super) struct Entry {
     /// Why the last attempt to register it failed.
     pub(super) not_taken: Option<Error>,
     pub(super) trouble: Option<String>,
+    /// Until when this client certainly asked for the claim, in the eyes of the server.
+    pub(super) asked: BootInstant,
     /// What it was granted; handles see it once the grant is certain.
     pub(super) grant: Option<Grant>,
     /// How long the last answer asked to wait before the request is repeated.

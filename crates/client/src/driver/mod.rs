@@ -6,7 +6,7 @@
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
 //! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
-//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen, `passing.rs` for those that
+//! with a claim that another process has made, `again.rs` asks again for claims that ended unseen, `passing.rs` for those that
 //! were refused because of an end on its way, `told.rs` has the server tell of claims that it ends.
 
 mod actions;
@@ -259,6 +259,7 @@ impl Driver {
             deadlocks: 0,
             may_be_registered: false,
             was_taken: false,
+            asked: now,
             not_taken: None,
             trouble: None,
             grant: None,
