@@ -461,3 +461,17 @@ fn a_ttl_that_changes_while_a_renewal_is_on_its_way_counts_once_the_server_has_i
         }
     });
 }
+
+#[test]
+fn no_time_to_wait_is_enough_for_what_is_free() {
+    let server = Server::start();
+    server.claim("held", 500.0);
+    let options = Options::url(&format!("http://{}", server.addr));
+    let impatient = blocking::LockManager::new(options.clone().timeout(Duration::ZERO)).unwrap();
+    impatient.claim("free").unwrap().release().unwrap();
+    assert_eq!(impatient.claim("held").err().unwrap().kind(), "timeout");
+    let patient = blocking::LockManager::new(options).unwrap();
+    let request = |resource| ClaimRequest::new(resource).wait(Wait::For(Duration::ZERO));
+    patient.request(request("free")).unwrap().release().unwrap();
+    assert_eq!(patient.request(request("held")).err().unwrap().kind(), "timeout");
+}

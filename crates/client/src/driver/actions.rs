@@ -99,8 +99,7 @@ impl Driver {
         let chance = rand::random::<f64>();
         match timer {
             Timer::Timeout => match entry.wait {
-                Wait::Default => self.options.timeout.map(|timeout| entry.started + timeout),
-                Wait::Forever => None,
+                Wait::Default | Wait::Forever => None,
                 Wait::For(timeout) => Some(entry.started + timeout),
                 Wait::No => Some(entry.started + REGISTER_WITHIN),
             },

@@ -34,7 +34,7 @@ use crate::error::{Error, Lost};
 use crate::http::{Failure, Http, Reply};
 use crate::item::Item;
 use crate::machine::{Event, State, Timer, step};
-use crate::request::{ClaimRequest, Worker};
+use crate::request::{ClaimRequest, Wait, Worker};
 use crate::settings::Options;
 
 /// What handles ask for.
@@ -235,12 +235,17 @@ impl Driver {
         self.by_resource.extend(items.iter().map(|item| (name(item), key)));
         let now = BootInstant::now();
         let ttl = request.ttl.unwrap_or(self.options.ttl);
+        let wait = match request.wait {
+            Wait::Default => self.options.timeout.map_or(Wait::Forever, Wait::For),
+            wait => wait,
+        };
         let entry = Entry {
             state: State::New,
             shared,
             ttl,
             sent_ttl: ttl,
-            wait: request.wait,
+            // No time to wait at all is not too short for the server to answer.
+            wait: if wait == Wait::For(Duration::ZERO) { Wait::No } else { wait },
             items,
             session: request.session,
             data: request.data,
