@@ -13,6 +13,7 @@ use crate::clock::BootInstant;
 use crate::driver::{Command, Phase, SharedClaim};
 use crate::error::{Error, Lost};
 use crate::item::GrantedItem;
+use crate::request::check_ttl;
 
 /// What both handles have.
 struct Handle {
@@ -153,7 +154,8 @@ impl Claim {
         Changes::of(&self.handle.shared.trouble)
     }
 
-    /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
+    /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on; one that
+    /// the server refuses leaves the claim with the ttl that it had.
     pub async fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
         self.start_refresh(ttl)?.await.unwrap_or(Err(Error::Closed))
     }
@@ -183,6 +185,9 @@ impl Claim {
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (before, answer) {
             (Phase::Lost(lost), Err(_)) => Err(Error::Lost(lost)),
+        if let Some(ttl) = ttl {
+            check_ttl(ttl, self.handle.shared.lead)?;
+        }
             (_, answer) => answer,
         }
     }

@@ -475,3 +475,26 @@ fn no_time_to_wait_is_enough_for_what_is_free() {
     patient.request(request("free")).unwrap().release().unwrap();
     assert_eq!(patient.request(request("held")).err().unwrap().kind(), "timeout");
 }
+
+#[test]
+fn a_ttl_that_a_claim_can_not_have_leaves_it_with_its_own() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let manager = blocking::LockManager::new(Options::url(&proxy.url())).unwrap();
+    let claim = manager.request(ClaimRequest::new("r").lead(Duration::from_secs(5))).unwrap();
+    for seconds in [0.0, 5.0, 101.0 * 86_400.0, 1e12] {
+        let refused = claim.refresh(Some(Duration::from_secs_f64(seconds))).unwrap_err();
+        assert_eq!(refused.kind(), "invalid", "{seconds}: {refused}");
+    }
+    // One that only this server refuses.
+    let mut refusals = 1;
+    proxy.rule(move |kind| {
+        let is_refused = kind == "renew" && std::mem::take(&mut refusals) > 0;
+        if is_refused { Fault::Answer(400) } else { Fault::None }
+    });
+    assert_eq!(claim.refresh(Some(Duration::from_secs(600))).unwrap_err().kind(), "refused");
+    assert!(claim.validate().is_ok());
+    claim.refresh(None).unwrap();
+    assert_eq!(server.list("resource=r&status=active")[0]["initial_ttl"], 30.0);
+    claim.release().unwrap();
+}

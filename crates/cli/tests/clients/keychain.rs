@@ -94,6 +94,8 @@ fn its_lines_do_what_they_say() {
     let valid = keychain.ask(&json!({"id": 2, "op": "validate", "resource": "r"}));
     assert!(valid["remaining"].as_f64().unwrap() > 0.0, "{valid}");
     assert_eq!(keychain.ask(&json!({"id": 3, "op": "refresh", "resource": "r", "ttl": 90}))["ok"], true);
+    let endless = json!({"id": 3, "op": "refresh", "resource": "r", "ttl": 1e12});
+    assert_eq!(keychain.ask(&endless)["error"], "invalid");
     assert_eq!(only(&server, "r")["initial_ttl"], 90.0);
     let listed = keychain.ask(&json!({"id": 4, "op": "list"}));
     assert_eq!(listed["claims"][0]["held"], true);

@@ -240,14 +240,31 @@ impl Driver {
         match reply.status {
             // It is held until the client has let go, and lost by then.
             409 if wire::revoking_in(&reply.body).is_some() => 200,
+            _ if wire::status_in(&reply.body).is_none() && self.keeps_its_ttl(key, reply) => NO_ANSWER,
             status => status,
         }
+    }
+
+    /// The server refuses a renewal with a new ttl: the claim keeps the one that it had, and is renewed with that.
+    pub(super) fn keeps_its_ttl(&mut self, key: u64, reply: &Reply) -> bool {
+        let Some(entry) = self.claims.get_mut(&key) else { return false };
+        if !is_refusal(reply.status) || entry.sent_ttl == entry.agreed_ttl {
+            return false;
+        }
+        if entry.ttl == entry.sent_ttl {
+            entry.ttl = entry.agreed_ttl;
+            for waiting in entry.on_refresh.drain(..) {
+                waiting.send(Err(reply.refusal())).ok();
+            }
+        }
+        true
     }
 
     /// A renewal has succeeded.
     pub(super) fn holds_from(&mut self, key: u64, sent: BootInstant, ttl: Duration) {
         self.set_deadline(key, sent, ttl);
         let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.agreed_ttl = entry.sent_ttl;
         if entry.ttl == entry.sent_ttl {
             for reply in entry.on_refresh.drain(..) {
                 reply.send(Ok(())).ok();

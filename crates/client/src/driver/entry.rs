@@ -65,6 +65,8 @@ pub(crate) struct Grant {
 /// What driver and handles share of one claim.
 pub(crate) struct SharedClaim {
     pub(crate) resource: String,
+    /// How long before the end of the ttl the claim is called lost.
+    pub(crate) lead: Duration,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
     /// Why the last renewal failed, until one gets through. Each failure is sent, also if it is the same as before.
@@ -81,9 +83,10 @@ pub(crate) struct SharedClaim {
 type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 impl SharedClaim {
-    pub(crate) fn new(resource: String, on_lost: OnLost, runtime: Handle) -> Self {
+    pub(crate) fn new(resource: String, lead: Duration, on_lost: OnLost, runtime: Handle) -> Self {
         Self {
             resource,
+            lead,
             phase: watch::Sender::new(Phase::Waiting(Box::default())),
             grant: OnceLock::new(),
             trouble: watch::Sender::new(None),
@@ -188,6 +191,8 @@ pub(super) struct Entry {
     /// Under which its POST is repeated.
     pub(super) idempotency_key: String,
     pub(super) started: BootInstant,
+    /// The ttl that the server has accepted last.
+    pub(super) agreed_ttl: Duration,
     /// Its id on the server.
     pub(super) id: Option<String>,
     /// Grows with every request: an answer to an older one means nothing.

@@ -251,6 +251,7 @@ impl Driver {
             data: request.data,
             max_hold: request.max_hold,
             lead: request.lead,
+            agreed_ttl: ttl,
             worker,
             idempotency_key: request.idempotency_key.unwrap_or_else(fresh_key),
             started: now,
