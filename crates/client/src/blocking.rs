@@ -65,7 +65,10 @@ impl LockManager {
         Ok(Claim { claim: Some(claim), background: self.background.clone() })
     }
 
-    /// Gives everything up and waits until the server knows.
+    /// Gives everything up and waits until the server knows. A claim that is still held counts as lost.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn close(&self) {
         self.background.block_on(self.manager.close());
     }

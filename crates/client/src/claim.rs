@@ -122,7 +122,7 @@ impl Claim {
     }
 
     /// Returns when the claim is lost: it could not be renewed in time, the server ended it, it was held for too
-    /// long, or a signal came. Never returns for a claim that is released. Needs no network to know.
+    /// long, its manager was closed, or a signal came. Never returns for a claim that is released. Needs no network to know.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let mut phases = self.handle.shared.phase.subscribe();
         async move {

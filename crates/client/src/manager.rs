@@ -94,7 +94,8 @@ impl LockManager {
         Api::over(self.inner.http.clone())
     }
 
-    /// Gives everything up, waits until the server knows or `end_timeout` is over, and takes no more claims.
+    /// Gives everything up, waits until the server knows or `end_timeout` is over, and takes no more claims. A claim that is
+    /// still held counts as lost.
     pub async fn close(&self) {
         self.end(Command::Close).await;
     }

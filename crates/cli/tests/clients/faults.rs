@@ -498,3 +498,16 @@ fn a_ttl_that_a_claim_can_not_have_leaves_it_with_its_own() {
     assert_eq!(server.list("resource=r&status=active")[0]["initial_ttl"], 30.0);
     claim.release().unwrap();
 }
+
+#[test]
+fn the_work_under_a_claim_hears_that_its_manager_is_closed() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        within(manager.close()).await;
+        assert_eq!(within(claim.lost()).await, Lost::Aborted);
+        assert_eq!(server.list("resource=r")[0]["status"], "released");
+        assert_eq!(within(claim.release()).await, Err(Error::Lost(Lost::Aborted)));
+    });
+}

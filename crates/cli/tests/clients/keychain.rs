@@ -503,3 +503,19 @@ fn modes_slots_sets_and_sessions_are_words_of_a_claim() {
         assert_eq!(keychain.ask(&line)["error"], "invalid", "{bad}");
     }
 }
+
+#[test]
+fn no_claim_is_lost_and_no_parent_is_ended_by_a_shutdown() {
+    let server = Server::start();
+    let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
+    let parent = owner.id().to_string();
+    let mut keychain = Keychain::start(&server, &["--parent", &parent, "--on-lost", "terminate"]);
+    keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    assert_eq!(keychain.ask(&json!({"id": 2, "op": "shutdown"}))["ok"], true);
+    keychain.heard(&json!({"event": "released", "resource": "r"}));
+    keychain.exited();
+    assert!(keychain.lines.iter().chain(keychain.early.clone()).all(|line| line["event"] != "lost"));
+    assert!(owner.try_wait().unwrap().is_none());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+}

@@ -325,7 +325,13 @@ impl Driver {
 
     fn close(&mut self) {
         self.closing = true;
-        self.for_all(Self::cancel);
+        self.for_all(|driver, key| {
+            // Whoever still works under the claim has to stop.
+            if driver.claims.get(&key).is_some_and(|entry| entry.on_claim.is_none()) {
+                driver.lose(key, Lost::Aborted);
+            }
+            driver.cancel(key);
+        });
     }
 
     fn for_all(&mut self, each: impl Fn(&mut Self, u64)) {

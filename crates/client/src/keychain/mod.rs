@@ -121,6 +121,9 @@ impl Keychain {
     pub async fn close(&self, id: &Value) {
         self.inner.manager.close().await;
         self.inner.rested().await;
+        // Released as the parent wants, and not lost; and no loss of this moment ends the parent.
+        self.inner.is_deserted.store(true, Ordering::Release);
+        self.inner.claims().clear();
         self.inner.answer(id, json!({ "ok": true }));
         self.inner.flushed().await;
     }
