@@ -511,3 +511,38 @@ fn the_work_under_a_claim_hears_that_its_manager_is_closed() {
         assert_eq!(within(claim.release()).await, Err(Error::Lost(Lost::Aborted)));
     });
 }
+
+#[test]
+fn a_loss_is_told_though_all_threads_of_the_runtime_are_busy() {
+    let server = Server::start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    let (finish, busy) = std::sync::mpsc::channel::<()>();
+    runtime.block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        claim.on_lost(move |lost| tell.send((lost, tokio::runtime::Handle::try_current().is_ok())).unwrap());
+        tokio::task::spawn_blocking(move || busy.recv());
+        server.patch(&format!("/v1/claims/{}/", claim.id()), r#"{"status": "revoked"}"#);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (Lost::Ended("revoked".into()), true));
+    });
+    finish.send(()).unwrap();
+}
+
+#[test]
+fn the_last_claim_of_a_blocking_manager_is_released_within_a_runtime_too() {
+    let server = Server::start();
+    let options = || Options::url(&format!("http://{}", server.addr)).ttl(Duration::from_secs(600));
+    let claim = |resource| blocking::LockManager::new(options()).unwrap().claim(resource).unwrap();
+    let (one, two) = (claim("one"), claim("two"));
+    runtime().block_on(async {
+        tokio::task::spawn_blocking(move || drop(one)).await.unwrap();
+        drop(two);
+    });
+    for resource in ["one", "two"] {
+        eventually("it is released", || {
+            server.list(&format!("resource={resource}"))[0]["status"] == "released"
+        });
+    }
+}

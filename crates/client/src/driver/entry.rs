@@ -76,7 +76,7 @@ pub(crate) struct SharedClaim {
     /// What happens after the callbacks when it is lost.
     on_lost: OnLost,
     callbacks: Mutex<Vec<Callback>>,
-    /// Where callbacks run.
+    /// Within which callbacks run.
     runtime: Handle,
 }
 
@@ -133,15 +133,21 @@ impl SharedClaim {
         if callbacks.is_empty() && !terminates {
             return;
         }
-        self.runtime.spawn_blocking(move || {
+        let runtime = self.runtime.clone();
+        let tell = move || {
+            let _within = runtime.enter();
             for callback in callbacks {
                 // A callback's mistake must not keep the process from being stopped.
                 catch_unwind(AssertUnwindSafe(|| callback(lost.clone()))).ok();
             }
             if terminates {
-                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).ok();
+                terminate_this_process();
             }
-        });
+        };
+        // None of the runtime's: those may all be busy.
+        if std::thread::Builder::new().name("on-lost".into()).spawn(tell).is_err() && terminates {
+            terminate_this_process();
+        }
     }
 
     fn callbacks(&self) -> std::sync::MutexGuard<'_, Vec<Callback>> {
@@ -158,6 +164,10 @@ impl SharedClaim {
             Phase::Waiting(_) | Phase::Ended => Err(Error::Ended("it does not hold its resource".into())),
         }
     }
+}
+
+fn terminate_this_process() {
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).ok();
 }
 
 /// The timers of a claim: the machine's, and the driver's own.
@@ -181,6 +191,8 @@ pub(super) struct Entry {
     pub(super) ttl: Duration,
     /// The ttl in the last renewal that was sent: what its answer is about.
     pub(super) sent_ttl: Duration,
+    /// The ttl that the server has accepted last.
+    pub(super) agreed_ttl: Duration,
     pub(super) wait: Wait,
     pub(super) items: Vec<Item>,
     pub(super) session: Option<String>,
@@ -191,8 +203,6 @@ pub(super) struct Entry {
     /// Under which its POST is repeated.
     pub(super) idempotency_key: String,
     pub(super) started: BootInstant,
-    /// The ttl that the server has accepted last.
-    pub(super) agreed_ttl: Duration,
     /// Its id on the server.
     pub(super) id: Option<String>,
     /// Grows with every request: an answer to an older one means nothing.
@@ -200,6 +210,8 @@ pub(super) struct Entry {
     pub(super) in_flight: Option<AbortHandle>,
     /// The long-poll that is on its way: since when, and how long it may take.
     pub(super) long_poll: Option<(BootInstant, Duration)>,
+    /// Until when this client certainly asked for the claim, in the eyes of the server.
+    pub(super) asked: BootInstant,
     /// Failures in a row.
     pub(super) attempts: u32,
     /// Its last request was sent before, and may have arrived.
@@ -215,8 +227,6 @@ pub(super) struct Entry {
     /// Why the last attempt to register it failed.
     pub(super) not_taken: Option<Error>,
     pub(super) trouble: Option<String>,
-    /// Until when this client certainly asked for the claim, in the eyes of the server.
-    pub(super) asked: BootInstant,
     /// What it was granted; handles see it once the grant is certain.
     pub(super) grant: Option<Grant>,
     /// How long the last answer asked to wait before the request is repeated.
