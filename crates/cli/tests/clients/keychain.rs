@@ -505,6 +505,25 @@ fn modes_slots_sets_and_sessions_are_words_of_a_claim() {
 }
 
 #[test]
+fn a_line_that_can_not_be_read_is_answered_with_its_id_if_that_comes_first() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &[]);
+    let long = format!(r#"{{"id":7,"op":"claim","resource":"{}"}}"#, "x".repeat(2 << 20));
+    let lines = [
+        (long.as_str(), json!(7)),
+        (r#"{"id": 8, "op": "claim", "resource": nothing}"#, json!(8)),
+        (r#"{"op": "claim", "id": 9, "resource": nothing}"#, Value::Null),
+        (r#"{"id": "ten", oops}"#, Value::Null),
+        (r#"{"id": 1"#, Value::Null),
+    ];
+    for (line, id) in lines {
+        writeln!(keychain.stdin.as_mut().unwrap(), "{line}").unwrap();
+        assert_eq!(keychain.heard(&json!({"error": "invalid"}))["id"], id);
+    }
+    assert_eq!(keychain.ask(&json!({"id": 11, "op": "ping"}))["ok"], true);
+}
+
+#[test]
 fn no_claim_is_lost_and_no_parent_is_ended_by_a_shutdown() {
     let server = Server::start();
     let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
