@@ -5,6 +5,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::common::{PATIENCE, Server, eventually};
+use crate::proxy::{Fault, Proxy};
 use serde_json::{Value, json};
 
 struct Keychain {
@@ -521,6 +522,29 @@ fn a_line_that_can_not_be_read_is_answered_with_its_id_if_that_comes_first() {
         assert_eq!(keychain.heard(&json!({"error": "invalid"}))["id"], id);
     }
     assert_eq!(keychain.ask(&json!({"id": 11, "op": "ping"}))["ok"], true);
+}
+
+#[test]
+fn a_claim_that_is_released_while_it_is_taken_up_is_settled_before_the_answer() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let id = server.claim("r", 500.0);
+    proxy.rule(|kind| if matches!(kind, "renew" | "release") { Fault::Cut } else { Fault::None });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.arg("keychain").env("LEASEHOLD_ADDR", proxy.url());
+    let mut keychain = Keychain::of(command);
+    let claim = id.trim_end_matches('/').rsplit('/').next().unwrap();
+    keychain
+        .send(&json!({"id": 1, "op": "take-up", "resource": "r", "claim": claim, "token": 1, "within": 400}));
+    eventually("it is renewed", || proxy.count("renew") > 0);
+    keychain.send(&json!({"id": 2, "op": "release", "resource": "r"}));
+    assert_eq!(keychain.heard(&json!({"id": 1}))["error"], "aborted");
+    eventually("it is released", || proxy.count("release") > 1);
+    keychain.ask(&json!({"id": 3, "op": "ping"}));
+    assert!(!keychain.early.iter().any(|line| line["id"] == 2), "the server does not know yet");
+    proxy.heal();
+    assert_eq!(keychain.heard(&json!({"id": 2}))["ok"], true);
+    assert_eq!(only(&server, "r")["status"], "released");
 }
 
 #[test]
