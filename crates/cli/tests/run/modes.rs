@@ -142,6 +142,33 @@ fn who_does_not_wait_is_told_of_a_holder_or_of_who_came_first() {
 }
 
 #[test]
+fn who_is_beside_others_is_told_of_the_claim_that_is_in_the_way() {
+    let server = Server::start();
+    let claim = |words: &str, host: &str| {
+        let body = format!(r#"{{{words}, "ttl": 500, "user_data": {{"host": "{host}"}}}}"#);
+        server.post("/v1/claims/", &body).status
+    };
+    assert_eq!(claim(r#""resource": "r", "mode": "shared""#, "reader"), 201);
+    assert_eq!(claim(r#""resource": "r""#, "writer"), 202);
+    assert_eq!(claim(r#""resource": "boards", "take": 1, "of": 3"#, "one"), 201);
+    assert_eq!(claim(r#""resource": "boards", "take": 3, "of": 3"#, "greedy"), 202);
+    assert_eq!(claim(r#""resource": "w""#, "writer"), 201);
+    for (args, words) in [
+        (["--shared", "r"].as_slice(), "'r' is reserved by writer, who waits for r"),
+        (&["--slots", "2/3", "boards"], "'boards' is reserved by greedy, who waits for boards"),
+        (&["--slots", "3/3", "boards"], "'boards' is held by one"),
+        (&["--shared", "w"], "'w' is held by writer"),
+        (&["r"], "'r' is held by reader"),
+    ] {
+        let refused = run(&server, &[&["-n"], args, &["--", "true"]].concat());
+        let why = complaint(&refused);
+        assert!(refused.status.code() == Some(75) && why.contains(words), "{args:?}: {why}");
+    }
+    let claim = leasehold(&url(&server), &["claim", "-n", "--shared", "r"]).output().unwrap();
+    assert!(complaint(&claim).contains("reserved by writer"), "{}", complaint(&claim));
+}
+
+#[test]
 fn show_has_all_holders_slots_and_who_waits_behind_whom() {
     let server = Server::start();
     let claim = |body: &str| id_of(&server.post("/v1/claims/", body).json());
