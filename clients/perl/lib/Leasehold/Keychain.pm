@@ -36,7 +36,7 @@ my $SIGNAL        = defined $CHOOSE_SIGNAL ? 'URG' : 'IO';
 # Longest line that the keychain reads.
 my $LINE_LEN_MAX = 1_048_576;
 # Perl writes any number as a character; JSON is UTF-8, and the keychain could not tell whose line it was.
-my $NO_UNICODE = qr/\xED[\xA0-\xBF]|\xF4[\x90-\xBF]|[\xF5-\xFF]/;
+my $NO_UNICODE = qr/\xED[\xA0-\xBF]|\xF4[\x90-\xBF]|[\xF5-\xFF]/x;
 
 my $JSON = JSON::PP->new->utf8->canonical->allow_nonref;
 my %RUNNING;           # the keychains of this process, weak
