@@ -546,3 +546,18 @@ fn the_last_claim_of_a_blocking_manager_is_released_within_a_runtime_too() {
         });
     }
 }
+
+#[test]
+fn a_reader_that_can_only_ask_now_and_then_asks_often_enough_to_keep_its_place() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    proxy.rule(|kind| if kind == "activate" { Fault::NoQuery } else { Fault::None });
+    server.claim("r", 500.0);
+    runtime().block_on(async {
+        let manager = LockManager::new(Options::url(&proxy.url()).ttl(Duration::from_secs(1))).unwrap();
+        let _pending = manager.request(ClaimRequest::new("r").shared()).unwrap();
+        server.wait_for_queue("r", 1);
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert!(server.list("resource=r&status=withdrawn").is_empty());
+    });
+}

@@ -136,7 +136,9 @@ impl Driver {
                     return Some(now);
                 }
                 entry.polls += 1;
-                Some(now + retries.poll.pause(entry.polls - 1, chance))
+                let pause = retries.poll.pause(entry.polls - 1, chance);
+                // The server withdraws a claim with items that nobody asks for within its ttl.
+                Some(now + if entry.is_plain() { pause } else { pause.min(entry.ttl / 3) })
             }
         }
     }
