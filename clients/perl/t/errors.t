@@ -103,6 +103,10 @@ subtest 'Invalid: a parameter makes no sense' => sub {
         'an endless ttl'    => [ 'r', ttl => 9**9**9 ],
         'no number'         => [ 'r', timeout => -sin 9**9**9 ],
         'unknown'           => [ 'r', tll => 1 ],
+        'half a pair'       => ["r\x{D800}"],
+        'beyond Unicode'    => ["r\x{110000}"],
+        'half a pair inside' => [ 'r', data => { note => "\x{DFFF}" } ],
+        'more than a line'  => [ 'r', data => { note => 'x' x 2_000_000 } ],
         'no callback'       => [ 'r', on_lost => 'ignore' ],
         'code as data'      => [ 'r', data => { code => sub { } } ],
         'text that is none' => [ 'r', data => 'not JSON' ],
@@ -119,7 +123,7 @@ subtest 'Invalid: a parameter makes no sense' => sub {
     for my $wrong (@wrong) {
         thrown( sub { Leasehold::LockManager->new( @{$wrong} ) }, 'Invalid' );
     }
-    my $claim = $manager->claim('valid');
+    my $claim = $manager->claim("valid \x{1F600}");
     thrown( sub { $claim->refresh( ttl => 0 ) },  'Invalid' );
     thrown( sub { $claim->refresh( time => 1 ) }, 'Invalid' );
 };

@@ -213,4 +213,35 @@ subtest 'no signal of ours wakes a program that sleeps' => sub {
     }
 };
 
+# Signals come at the worst moment: when the request is about to be written.
+sub signalled_before_writing {
+    my ( $times, $code ) = @_;
+    no warnings qw(redefine once);
+    my $new = \&Leasehold::Keychain::Request::new;
+    local *Leasehold::Keychain::Request::new = sub {
+        kill USR1 => $$ if $times-- > 0;
+        return $new->(@_);
+    };
+    local $SIG{USR1} = sub { die "now\n" };
+    return $code->();
+}
+
+subtest 'an exception right before a release leaves the claim to the program, and the release can be repeated' => sub {
+    my $claim = $manager->claim('before');
+    signalled_before_writing( 1, sub { eval { $claim->release } } );
+    is $@, "now\n";
+    ok $claim->validate, 'it is held';
+    ok $claim->release;
+    is $server->statuses('before'), 'released';
+};
+
+subtest 'an exception right before a destructor releases does not keep it from doing so' => sub {
+    my $claim = $manager->claim('destructor');
+    my @warnings;
+    local $SIG{__WARN__} = sub { push @warnings, @_ };
+    signalled_before_writing( 2, sub { undef $claim } );
+    ok eventually( sub { $server->statuses('destructor') eq 'released' } );
+    like "@warnings", qr/now/, 'perl tells of the exception';
+};
+
 done_testing;

@@ -21,8 +21,12 @@ const DROP_WITHIN: Duration = Duration::from_secs(5);
 struct Background(Option<Runtime>);
 
 impl Background {
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("the runtime lives until it is dropped")
+    }
+
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.0.as_ref().expect("the runtime lives until it is dropped").block_on(future)
+        self.runtime().block_on(future)
     }
 }
 
@@ -55,24 +59,33 @@ impl LockManager {
     }
 
     /// Claims a resource and waits for its turn, for as long as the manager's `timeout` says.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn claim(&self, resource: &str) -> Result<Claim, Error> {
         self.request(ClaimRequest::new(resource))
     }
 
     /// The same with more to say.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn request(&self, request: ClaimRequest) -> Result<Claim, Error> {
         let claim = self.background.block_on(self.manager.request(request)?.acquired())?;
         Ok(Claim { claim: Some(claim), background: self.background.clone() })
     }
 
-    /// Gives everything up and waits until the server knows.
+    /// Gives everything up and waits until the server knows. A claim that is still held counts as lost.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn close(&self) {
         self.background.block_on(self.manager.close());
     }
 }
 
 /// A claim that holds its resource, until it is released, dropped or lost. Dropping it waits, shortly, for the server to
-/// hear of it.
+/// hear of it; within another runtime, `spawn_blocking` included, that is done in the background.
 pub struct Claim {
     claim: Option<crate::Claim>,
     background: Arc<Background>,
@@ -130,17 +143,26 @@ impl Claim {
     }
 
     /// Waits up to so long for the claim to be lost.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn wait_lost(&self, within: Duration) -> Option<Lost> {
         let lost = self.claim().lost();
         self.background.block_on(async { tokio::time::timeout(within, lost).await.ok() })
     }
 
     /// Renews it now.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
         self.background.block_on(self.claim().refresh(ttl))
     }
 
     /// Gives the resource up.
+    ///
+    /// # Panics
+    /// In async code, which must not block.
     pub fn release(mut self) -> Result<(), Error> {
         let claim = self.claim.take().expect("a claim stays until it is released");
         self.background.block_on(claim.release())
@@ -150,9 +172,16 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
-        // Within another runtime nothing may block; there the background does it.
+        let releasing = async { tokio::time::timeout(DROP_WITHIN, claim.release()).await.ok() };
         if tokio::runtime::Handle::try_current().is_err() {
-            self.background.block_on(async { tokio::time::timeout(DROP_WITHIN, claim.release()).await.ok() });
+            self.background.block_on(releasing);
+            return;
         }
+        // Within another runtime nothing may block: the background does it, and stays until then.
+        let background = self.background.clone();
+        self.background.runtime().spawn(async move {
+            releasing.await;
+            drop(background);
+        });
     }
 }

@@ -13,12 +13,28 @@ use crate::clock::BootInstant;
 use crate::driver::{Command, Phase, SharedClaim};
 use crate::error::{Error, Lost};
 use crate::item::GrantedItem;
+use crate::request::check_ttl;
 
 /// What both handles have.
-struct Handle {
+#[derive(Clone)]
+pub(crate) struct Handle {
     key: u64,
     shared: Arc<SharedClaim>,
     commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Handle {
+    /// Gives the claim up, and waits until that is settled.
+    pub(crate) async fn release(&self) -> Result<(), Error> {
+        let before = self.shared.phase.borrow().clone();
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Release { key: self.key, reply: Some(reply) }).ok();
+        let answer = answer.await.unwrap_or(Err(Error::Closed));
+        match (before, answer) {
+            (Phase::Lost(lost), Err(_)) => Err(Error::Lost(lost)),
+            (_, answer) => answer,
+        }
+    }
 }
 
 /// A claim that waits for its turn. Dropped, it leaves the queue.
@@ -35,6 +51,11 @@ impl Pending {
         reply: oneshot::Receiver<Result<(), Error>>,
     ) -> Self {
         Self { handle: Some(Handle { key, shared, commands }), reply }
+    }
+
+    /// For a caller that can't keep the claim while it waits.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone().expect("a handle stays until the claim is acquired")
     }
 
     /// What the claim does, as it changes: place in the queue, holder, troubles.
@@ -121,7 +142,7 @@ impl Claim {
     }
 
     /// Returns when the claim is lost: it could not be renewed in time, the server ended it, it was held for too
-    /// long, or a signal came. Never returns for a claim that is released. Needs no network to know.
+    /// long, its manager was closed, or a signal came. Never returns for a claim that is released. Needs no network to know.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let mut phases = self.handle.shared.phase.subscribe();
         async move {
@@ -153,7 +174,8 @@ impl Claim {
         Changes::of(&self.handle.shared.trouble)
     }
 
-    /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on.
+    /// Renews it now; the driver does so by itself every third of the ttl. With a ttl, that is the claim's from now on; one that
+    /// the server refuses leaves the claim with the ttl that it had.
     pub async fn refresh(&self, ttl: Option<Duration>) -> Result<(), Error> {
         self.start_refresh(ttl)?.await.unwrap_or(Err(Error::Closed))
     }
@@ -163,6 +185,9 @@ impl Claim {
         &self,
         ttl: Option<Duration>,
     ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+        if let Some(ttl) = ttl {
+            check_ttl(ttl, self.handle.shared.lead)?;
+        }
         self.validate()?;
         let (reply, answer) = oneshot::channel();
         self.handle.commands.send(Command::Refresh { key: self.handle.key, ttl, reply }).ok();
@@ -177,14 +202,7 @@ impl Claim {
     /// Gives the resource up. An error tells that the claim was over before, or that the server could not be told.
     pub async fn release(mut self) -> Result<(), Error> {
         self.is_released = true;
-        let before = self.handle.shared.phase.borrow().clone();
-        let (reply, answer) = oneshot::channel();
-        self.handle.commands.send(Command::Release { key: self.handle.key, reply: Some(reply) }).ok();
-        let answer = answer.await.unwrap_or(Err(Error::Closed));
-        match (before, answer) {
-            (Phase::Lost(lost), Err(_)) => Err(Error::Lost(lost)),
-            (_, answer) => answer,
-        }
+        self.handle.release().await
     }
 }
 

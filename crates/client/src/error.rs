@@ -114,7 +114,7 @@ pub enum Lost {
     #[error("it was held for as long as `max_hold` allows")]
     MaxHold,
     /// A signal, or the end of its manager.
-    #[error("it was aborted by a signal")]
+    #[error("it was aborted by a signal, or by the end of its manager")]
     Aborted,
 }
 

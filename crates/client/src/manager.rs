@@ -80,8 +80,8 @@ impl LockManager {
         }
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
         let on_lost = request.on_lost.unwrap_or(self.inner.options.on_lost);
-        let shared =
-            Arc::new(SharedClaim::new(request.resource.clone(), on_lost, self.inner.runtime.clone()));
+        let (resource, runtime) = (request.resource.clone(), self.inner.runtime.clone());
+        let shared = Arc::new(SharedClaim::new(resource, request.lead, on_lost, runtime));
         let (reply, answer) = oneshot::channel();
         let command =
             Command::Claim { key, request: Box::new(request), shared: shared.clone(), reply, predecessor };
@@ -94,7 +94,8 @@ impl LockManager {
         Api::over(self.inner.http.clone())
     }
 
-    /// Gives everything up, waits until the server knows or `end_timeout` is over, and takes no more claims.
+    /// Gives everything up, waits until the server knows or `end_timeout` is over, and takes no more claims. A claim that is
+    /// still held counts as lost.
     pub async fn close(&self) {
         self.end(Command::Close).await;
     }

@@ -237,21 +237,7 @@ impl ClaimRequest {
         if self.idempotency_key.as_ref().is_some_and(is_bad_key) {
             return invalid(format!("an idempotency key has 1 to {KEY_LEN_MAX} visible ASCII characters"));
         }
-        let ttl = self.ttl.unwrap_or(options.ttl);
-        if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
-            return invalid(format!(
-                "a ttl of {} s is out of range: it must be 1 ms to 100 days",
-                ttl.as_secs_f64()
-            ));
-        }
-        if self.lead + margin(ttl) >= ttl {
-            return invalid(format!(
-                "a ttl of {} s is too short to leave {} s for stopping what the claim protects: give it a longer ttl",
-                ttl.as_secs_f64(),
-                self.lead.as_secs_f64()
-            ));
-        }
-        Ok(())
+        check_ttl(self.ttl.unwrap_or(options.ttl), self.lead)
     }
 
     /// Everything to hold.
@@ -277,6 +263,25 @@ impl ClaimRequest {
         }
         Ok(())
     }
+}
+
+/// Whether a claim can have this ttl, also later on.
+pub(crate) fn check_ttl(ttl: Duration, lead: Duration) -> Result<(), Error> {
+    let invalid = |what: String| Err(Error::Invalid(what));
+    if ttl < Duration::from_millis(1) || ttl > TIME_MAX {
+        return invalid(format!(
+            "a ttl of {} s is out of range: it must be 1 ms to 100 days",
+            ttl.as_secs_f64()
+        ));
+    }
+    if lead.saturating_add(margin(ttl)) >= ttl {
+        return invalid(format!(
+            "a ttl of {} s is too short to leave {} s for stopping what the claim protects: give it a longer ttl",
+            ttl.as_secs_f64(),
+            lead.as_secs_f64()
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

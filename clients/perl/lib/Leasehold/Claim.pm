@@ -24,6 +24,9 @@ my $EVENT_LIMIT = 0.5;
 # How long a keychain may take to say that a claim was renewed, once the last moment that it has named is over.
 my $LOOK_LIMIT = 1;
 
+# How often a destructor that signal handlers interrupt begins again.
+my $TRIES_MAX = 5;
+
 sub new {
     my ( $class, %field ) = @_;
     return bless {%field}, $class;
@@ -107,14 +110,17 @@ sub give_up {
     $self->{keychain}->poll if !$self->{error};
     return 1 if $self->{is_over};
     my ( $keychain, $error ) = @{$self}{qw(keychain error)};
-    $self->{is_over} = 1;
     if ($error) {
+        $self->{is_over} = 1;
         $self->_forget;
         die $error;
     }
+    # Over once the request is on its way: what a signal handler throws before that leaves the claim to its owner.
     my $is_told = eval {
         $keychain->ask( { op => 'release', resource => $self->{resource} },
-            limit => $self->{manager}->release_limit, about => sub { return $self->_about } );
+            limit => $self->{manager}->release_limit,
+            about => sub { return $self->_about },
+            begun => sub { $self->{is_over} = 1 } );
         1;
     };
     die $self->_failure($@) if !$is_told;
@@ -230,6 +236,11 @@ sub DESTROY {
         local ( $@, $! );
         local $SIG{__DIE__};
         eval { $self->give_up; 1 } or $error = $@;
+        # A signal handler threw before the request was written: nobody else can release the claim.
+        for ( 1 .. $TRIES_MAX ) {
+            last if $self->{is_over};
+            eval { $self->give_up };
+        }
         # What is lost was reported to on_lost.
         undef $error if $self->{error};
         $manager->forget($self);

@@ -33,6 +33,11 @@ my $WAIT_MAX = 1;
 my $CHOOSE_SIGNAL = eval { Fcntl::F_SETSIG() };
 my $SIGNAL        = defined $CHOOSE_SIGNAL ? 'URG' : 'IO';
 
+# Longest line that the keychain reads.
+my $LINE_LEN_MAX = 1_048_576;
+# Perl writes any number as a character; JSON is UTF-8, and the keychain could not tell whose line it was.
+my $NO_UNICODE = qr/\xED[\xA0-\xBF]|\xF4[\x90-\xBF]|[\xF5-\xFF]/x;
+
 my $JSON = JSON::PP->new->utf8->canonical->allow_nonref;
 my %RUNNING;           # the keychains of this process, weak
 my $HANDLER_BEFORE;    # the program's own handler for $SIGNAL
@@ -67,7 +72,7 @@ sub answer_limit { return $ANSWER_LIMIT }
 
 # Sends a request and waits for its answer, at most `limit` seconds. `then` makes something of the answer before
 # anything can get in between; `undo` is sent if nobody waits for the answer any more; `about` returns what a handler
-# of a refusal needs.
+# of a refusal needs; `begun` is called when no exception can keep the request from being written any more.
 sub ask {
     my ( $self, $line, %arg ) = @_;
     my $limit   = exists $arg{limit} ? $arg{limit} : $ANSWER_LIMIT;
@@ -78,7 +83,7 @@ sub ask {
     my $result;
     {
         local $self->{asking} = 1;
-        $self->_send( { %{$line}, id => $request->{id} } );
+        $self->_send( { %{$line}, id => $request->{id} }, $arg{begun} );
         my $answer = $self->_wait_for( $request->{id}, $end );
         if ( !$answer->{ok} ) {
             $request->is_done;
@@ -189,12 +194,17 @@ sub _take {
 
 # No signal handler may send a line of its own in the middle of this one.
 sub _send {
-    my ( $self, $line ) = @_;
+    my ( $self, $line, $begun ) = @_;
     my $mask = Leasehold::Process::Mask->block;
+    $begun->() if $begun;
     $self->_throw_gone if $self->{is_gone};
     my $text = eval { $JSON->encode($line) };
     Leasehold::Error::Invalid->throw( message => "'data' can't be written as JSON: $@" ) if !defined $text;
+    if ( $text =~ $NO_UNICODE ) {
+        Leasehold::Error::Invalid->throw( message => 'a text has a character that is not Unicode, such as half of a surrogate pair' );
+    }
     $text .= "\n";
+    Leasehold::Error::Invalid->throw( message => "a request may have at most $LINE_LEN_MAX bytes" ) if length $text > $LINE_LEN_MAX;
     my $error = $self->_write_without_signal( \$text, now() + $ANSWER_LIMIT );
     if ( defined $error ) {
         # What is left of a line would spoil the next one.

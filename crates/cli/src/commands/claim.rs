@@ -201,7 +201,8 @@ fn may_pass(error: &Error) -> bool {
 
 /// Leaves the queue, and says who holds the resource.
 async fn not_acquired(api: &Api, args: &ClaimArgs, claim: &ClaimInfo) -> ExitCode {
-    let holder = super::run::holder(api, &args.wanted.names()).await;
+    let items = args.wanted.items().unwrap_or_default();
+    let holder = super::run::holder(api, &items).await;
     let_go(api, claim).await;
     let held = holder.filter(|holder| holder.id() != claim.id());
     let held = held.map_or_else(|| "held by another claim".into(), |holder| output::held_by(&holder));

@@ -80,6 +80,13 @@ impl WantedArgs {
         Ok(request)
     }
 
+    /// Everything that is to be held, the first one first.
+    pub(crate) fn items(&self) -> anyhow::Result<Vec<Item>> {
+        let mut first = Item::exclusive(&self.resource);
+        first.mode = self.mode();
+        Ok(std::iter::once(first).chain(self.others()?).collect())
+    }
+
     /// The words of `POST /v1/claims/`.
     pub(crate) fn body(&self) -> anyhow::Result<Value> {
         let words = |resource: &str, mode: Mode| match mode {

@@ -461,3 +461,103 @@ fn a_ttl_that_changes_while_a_renewal_is_on_its_way_counts_once_the_server_has_i
         }
     });
 }
+
+#[test]
+fn no_time_to_wait_is_enough_for_what_is_free() {
+    let server = Server::start();
+    server.claim("held", 500.0);
+    let options = Options::url(&format!("http://{}", server.addr));
+    let impatient = blocking::LockManager::new(options.clone().timeout(Duration::ZERO)).unwrap();
+    impatient.claim("free").unwrap().release().unwrap();
+    assert_eq!(impatient.claim("held").err().unwrap().kind(), "timeout");
+    let patient = blocking::LockManager::new(options).unwrap();
+    let request = |resource| ClaimRequest::new(resource).wait(Wait::For(Duration::ZERO));
+    patient.request(request("free")).unwrap().release().unwrap();
+    assert_eq!(patient.request(request("held")).err().unwrap().kind(), "timeout");
+}
+
+#[test]
+fn a_ttl_that_a_claim_can_not_have_leaves_it_with_its_own() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let manager = blocking::LockManager::new(Options::url(&proxy.url())).unwrap();
+    let claim = manager.request(ClaimRequest::new("r").lead(Duration::from_secs(5))).unwrap();
+    for seconds in [0.0, 5.0, 101.0 * 86_400.0, 1e12] {
+        let refused = claim.refresh(Some(Duration::from_secs_f64(seconds))).unwrap_err();
+        assert_eq!(refused.kind(), "invalid", "{seconds}: {refused}");
+    }
+    // One that only this server refuses.
+    let mut refusals = 1;
+    proxy.rule(move |kind| {
+        let is_refused = kind == "renew" && std::mem::take(&mut refusals) > 0;
+        if is_refused { Fault::Answer(400) } else { Fault::None }
+    });
+    assert_eq!(claim.refresh(Some(Duration::from_secs(600))).unwrap_err().kind(), "refused");
+    assert!(claim.validate().is_ok());
+    claim.refresh(None).unwrap();
+    assert_eq!(server.list("resource=r&status=active")[0]["initial_ttl"], 30.0);
+    claim.release().unwrap();
+}
+
+#[test]
+fn the_work_under_a_claim_hears_that_its_manager_is_closed() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        within(manager.close()).await;
+        assert_eq!(within(claim.lost()).await, Lost::Aborted);
+        assert_eq!(server.list("resource=r")[0]["status"], "released");
+        assert_eq!(within(claim.release()).await, Err(Error::Lost(Lost::Aborted)));
+    });
+}
+
+#[test]
+fn a_loss_is_told_though_all_threads_of_the_runtime_are_busy() {
+    let server = Server::start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    let (finish, busy) = std::sync::mpsc::channel::<()>();
+    runtime.block_on(async {
+        let manager = LockManager::new(short(&format!("http://{}", server.addr))).unwrap();
+        let claim = within(manager.claim("r")).await.unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        claim.on_lost(move |lost| tell.send((lost, tokio::runtime::Handle::try_current().is_ok())).unwrap());
+        tokio::task::spawn_blocking(move || busy.recv());
+        server.patch(&format!("/v1/claims/{}/", claim.id()), r#"{"status": "revoked"}"#);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (Lost::Ended("revoked".into()), true));
+    });
+    finish.send(()).unwrap();
+}
+
+#[test]
+fn the_last_claim_of_a_blocking_manager_is_released_within_a_runtime_too() {
+    let server = Server::start();
+    let options = || Options::url(&format!("http://{}", server.addr)).ttl(Duration::from_secs(600));
+    let claim = |resource| blocking::LockManager::new(options()).unwrap().claim(resource).unwrap();
+    let (one, two) = (claim("one"), claim("two"));
+    runtime().block_on(async {
+        tokio::task::spawn_blocking(move || drop(one)).await.unwrap();
+        drop(two);
+    });
+    for resource in ["one", "two"] {
+        eventually("it is released", || {
+            server.list(&format!("resource={resource}"))[0]["status"] == "released"
+        });
+    }
+}
+
+#[test]
+fn a_reader_that_can_only_ask_now_and_then_asks_often_enough_to_keep_its_place() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    proxy.rule(|kind| if kind == "activate" { Fault::NoQuery } else { Fault::None });
+    server.claim("r", 500.0);
+    runtime().block_on(async {
+        let manager = LockManager::new(Options::url(&proxy.url()).ttl(Duration::from_secs(1))).unwrap();
+        let _pending = manager.request(ClaimRequest::new("r").shared()).unwrap();
+        server.wait_for_queue("r", 1);
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert!(server.list("resource=r&status=withdrawn").is_empty());
+    });
+}

@@ -5,6 +5,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::common::{PATIENCE, Server, eventually};
+use crate::proxy::{Fault, Proxy};
 use serde_json::{Value, json};
 
 struct Keychain {
@@ -94,6 +95,8 @@ fn its_lines_do_what_they_say() {
     let valid = keychain.ask(&json!({"id": 2, "op": "validate", "resource": "r"}));
     assert!(valid["remaining"].as_f64().unwrap() > 0.0, "{valid}");
     assert_eq!(keychain.ask(&json!({"id": 3, "op": "refresh", "resource": "r", "ttl": 90}))["ok"], true);
+    let endless = json!({"id": 3, "op": "refresh", "resource": "r", "ttl": 1e12});
+    assert_eq!(keychain.ask(&endless)["error"], "invalid");
     assert_eq!(only(&server, "r")["initial_ttl"], 90.0);
     let listed = keychain.ask(&json!({"id": 4, "op": "list"}));
     assert_eq!(listed["claims"][0]["held"], true);
@@ -500,4 +503,62 @@ fn modes_slots_sets_and_sessions_are_words_of_a_claim() {
         line.as_object_mut().unwrap().extend(bad.as_object().unwrap().clone());
         assert_eq!(keychain.ask(&line)["error"], "invalid", "{bad}");
     }
+}
+
+#[test]
+fn a_line_that_can_not_be_read_is_answered_with_its_id_if_that_comes_first() {
+    let server = Server::start();
+    let mut keychain = Keychain::start(&server, &[]);
+    let long = format!(r#"{{"id":7,"op":"claim","resource":"{}"}}"#, "x".repeat(2 << 20));
+    let lines = [
+        (long.as_str(), json!(7)),
+        (r#"{"id": 8, "op": "claim", "resource": nothing}"#, json!(8)),
+        (r#"{"op": "claim", "id": 9, "resource": nothing}"#, Value::Null),
+        (r#"{"id": "ten", oops}"#, Value::Null),
+        (r#"{"id": 1"#, Value::Null),
+    ];
+    for (line, id) in lines {
+        writeln!(keychain.stdin.as_mut().unwrap(), "{line}").unwrap();
+        assert_eq!(keychain.heard(&json!({"error": "invalid"}))["id"], id);
+    }
+    assert_eq!(keychain.ask(&json!({"id": 11, "op": "ping"}))["ok"], true);
+}
+
+#[test]
+fn a_claim_that_is_released_while_it_is_taken_up_is_settled_before_the_answer() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.addr);
+    let id = server.claim("r", 500.0);
+    proxy.rule(|kind| if matches!(kind, "renew" | "release") { Fault::Cut } else { Fault::None });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.arg("keychain").env("LEASEHOLD_ADDR", proxy.url());
+    let mut keychain = Keychain::of(command);
+    let claim = id.trim_end_matches('/').rsplit('/').next().unwrap();
+    keychain
+        .send(&json!({"id": 1, "op": "take-up", "resource": "r", "claim": claim, "token": 1, "within": 400}));
+    eventually("it is renewed", || proxy.count("renew") > 0);
+    keychain.send(&json!({"id": 2, "op": "release", "resource": "r"}));
+    assert_eq!(keychain.heard(&json!({"id": 1}))["error"], "aborted");
+    eventually("it is released", || proxy.count("release") > 1);
+    keychain.ask(&json!({"id": 3, "op": "ping"}));
+    assert!(!keychain.early.iter().any(|line| line["id"] == 2), "the server does not know yet");
+    proxy.heal();
+    assert_eq!(keychain.heard(&json!({"id": 2}))["ok"], true);
+    assert_eq!(only(&server, "r")["status"], "released");
+}
+
+#[test]
+fn no_claim_is_lost_and_no_parent_is_ended_by_a_shutdown() {
+    let server = Server::start();
+    let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
+    let parent = owner.id().to_string();
+    let mut keychain = Keychain::start(&server, &["--parent", &parent, "--on-lost", "terminate"]);
+    keychain.ask(&json!({"id": 1, "op": "claim", "resource": "r"}));
+    assert_eq!(keychain.ask(&json!({"id": 2, "op": "shutdown"}))["ok"], true);
+    keychain.heard(&json!({"event": "released", "resource": "r"}));
+    keychain.exited();
+    assert!(keychain.lines.iter().chain(keychain.early.clone()).all(|line| line["event"] != "lost"));
+    assert!(owner.try_wait().unwrap().is_none());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
 }

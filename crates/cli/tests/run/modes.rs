@@ -4,8 +4,8 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, TempDir};
-use crate::support::{STUBBORN, code_of, leasehold, lives, number_in, run, url};
+use crate::common::{Server, TempDir, eventually};
+use crate::support::{STUBBORN, code_of, kill, leasehold, lives, number_in, run, url};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().into()
@@ -142,6 +142,33 @@ fn who_does_not_wait_is_told_of_a_holder_or_of_who_came_first() {
 }
 
 #[test]
+fn who_is_beside_others_is_told_of_the_claim_that_is_in_the_way() {
+    let server = Server::start();
+    let claim = |words: &str, host: &str| {
+        let body = format!(r#"{{{words}, "ttl": 500, "user_data": {{"host": "{host}"}}}}"#);
+        server.post("/v1/claims/", &body).status
+    };
+    assert_eq!(claim(r#""resource": "r", "mode": "shared""#, "reader"), 201);
+    assert_eq!(claim(r#""resource": "r""#, "writer"), 202);
+    assert_eq!(claim(r#""resource": "boards", "take": 1, "of": 3"#, "one"), 201);
+    assert_eq!(claim(r#""resource": "boards", "take": 3, "of": 3"#, "greedy"), 202);
+    assert_eq!(claim(r#""resource": "w""#, "writer"), 201);
+    for (args, words) in [
+        (["--shared", "r"].as_slice(), "'r' is reserved by writer, who waits for r"),
+        (&["--slots", "2/3", "boards"], "'boards' is reserved by greedy, who waits for boards"),
+        (&["--slots", "3/3", "boards"], "'boards' is held by one"),
+        (&["--shared", "w"], "'w' is held by writer"),
+        (&["r"], "'r' is held by reader"),
+    ] {
+        let refused = run(&server, &[&["-n"], args, &["--", "true"]].concat());
+        let why = complaint(&refused);
+        assert!(refused.status.code() == Some(75) && why.contains(words), "{args:?}: {why}");
+    }
+    let claim = leasehold(&url(&server), &["claim", "-n", "--shared", "r"]).output().unwrap();
+    assert!(complaint(&claim).contains("reserved by writer"), "{}", complaint(&claim));
+}
+
+#[test]
 fn show_has_all_holders_slots_and_who_waits_behind_whom() {
     let server = Server::start();
     let claim = |body: &str| id_of(&server.post("/v1/claims/", body).json());
@@ -187,4 +214,38 @@ fn claim_takes_the_same_words() {
     assert_eq!(claim(&["-n", "b"]).status.code(), Some(75));
     assert_eq!(claim(&["-n", "--shared", "r"]).status.code(), Some(0));
     assert_eq!(claim(&["-n", "--shared", "r"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_reader_that_was_silent_for_longer_than_its_ttl_asks_again() {
+    let server = Server::start();
+    let writer = server.claim("r", 500.0);
+    let mut child =
+        leasehold(&url(&server), &["run", "--ttl", "2", "--shared", "r", "--", "true"]).spawn().unwrap();
+    server.wait_for_queue("r", 1);
+    kill("STOP", child.id());
+    eventually("the server withdraws it", || !server.list("resource=r&status=withdrawn").is_empty());
+    kill("CONT", child.id());
+    server.wait_for_queue("r", 1);
+    server.patch(&writer, r#"{"status": "released"}"#);
+    assert_eq!(code_of(&mut child), Some(0));
+}
+
+#[test]
+fn a_reader_that_is_taken_out_of_the_queue_does_not_ask_again() {
+    let server = Server::start();
+    server.claim("r", 500.0);
+    let mut child = leasehold(&url(&server), &["run", "--ttl", "2", "--shared", "r", "--", "true"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    server.wait_for_queue("r", 1);
+    // It has asked again and again for longer than its ttl.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let waiting = id_of(&server.list("resource=r&status=waiting")[0]);
+    assert!(leasehold(&url(&server), &["release", &waiting]).status().unwrap().success());
+    assert_eq!(code_of(&mut child), Some(125));
+    let why = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    assert!(why.contains("somebody ended the claim while it waited (withdrawn)"), "{why}");
+    assert!(server.list("resource=r&status=waiting").is_empty());
 }

@@ -99,8 +99,7 @@ impl Driver {
         let chance = rand::random::<f64>();
         match timer {
             Timer::Timeout => match entry.wait {
-                Wait::Default => self.options.timeout.map(|timeout| entry.started + timeout),
-                Wait::Forever => None,
+                Wait::Default | Wait::Forever => None,
                 Wait::For(timeout) => Some(entry.started + timeout),
                 Wait::No => Some(entry.started + REGISTER_WITHIN),
             },
@@ -137,7 +136,9 @@ impl Driver {
                     return Some(now);
                 }
                 entry.polls += 1;
-                Some(now + retries.poll.pause(entry.polls - 1, chance))
+                let pause = retries.poll.pause(entry.polls - 1, chance);
+                // The server withdraws a claim with items that nobody asks for within its ttl.
+                Some(now + if entry.is_plain() { pause } else { pause.min(entry.ttl / 3) })
             }
         }
     }

@@ -62,7 +62,10 @@ impl Driver {
         entry.retry_after = reply.retry_after;
         let Some(request) = entry.state.request() else { return };
         let may_be_ours = entry.end_was_sent || reply.is_repeated;
-        if reply.status == 400 && self.expired_unseen(key, wire::status_in(&reply.body).as_deref()) {
+        let over = wire::status_in(&reply.body).filter(|_| reply.status == 400);
+        if self.expired_unseen(key, over.as_deref())
+            || request == Request::Activate && self.withdrawn_unseen(key, over.as_deref(), reply)
+        {
             return self.ask_again(key);
         }
         if request == Request::Register && self.ask_without_session(key, reply) {
@@ -134,6 +137,9 @@ impl Driver {
     }
 
     fn registered(&mut self, key: u64, reply: &Reply) -> u16 {
+        let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
+        let status = info.as_ref().map(|info| info.status.as_str());
+        let was_withdrawn = self.withdrawn_unseen(key, status, reply);
         let Some(entry) = self.claims.get_mut(&key) else { return reply.status };
         if reply.status >= 500 && !reply.is_certainly_undone() {
             entry.may_be_registered = true;
@@ -141,7 +147,6 @@ impl Driver {
         if !matches!(reply.status, 200..=202) {
             return reply.status;
         }
-        let info = serde_json::from_slice::<ClaimInfo>(&reply.body).ok();
         let Some(url) = reply.location.clone().or_else(|| info.as_ref().map(|info| info.url.clone())) else {
             // Something that is no claim: from a server, or from something between.
             entry.may_be_registered = true;
@@ -152,7 +157,7 @@ impl Driver {
         if reply.status == 200 {
             entry.idempotency_key = super::fresh_key();
             return match info.map(|info| info.status) {
-                Some(status) if status == "expired" => NO_ANSWER,
+                Some(status) if status == "expired" || was_withdrawn => NO_ANSWER,
                 Some(status) => {
                     entry.verdict.get_or_insert(Error::Ended(status));
                     410
@@ -172,6 +177,7 @@ impl Driver {
                 progress.claim = claim;
                 progress.position = position;
             });
+            self.note_asked(key, reply);
         }
         reply.status
     }
@@ -181,6 +187,7 @@ impl Driver {
         match (reply.status, info) {
             (200, info) => self.granted(key, reply, info.as_ref(), Duration::ZERO),
             (409, Some(info)) => {
+                self.note_asked(key, reply);
                 if let Some(entry) = self.claims.get_mut(&key) {
                     entry.show(|progress| {
                         progress.position = info.position;
@@ -233,14 +240,31 @@ impl Driver {
         match reply.status {
             // It is held until the client has let go, and lost by then.
             409 if wire::revoking_in(&reply.body).is_some() => 200,
+            _ if wire::status_in(&reply.body).is_none() && self.keeps_its_ttl(key, reply) => NO_ANSWER,
             status => status,
         }
+    }
+
+    /// The server refuses a renewal with a new ttl: the claim keeps the one that it had, and is renewed with that.
+    pub(super) fn keeps_its_ttl(&mut self, key: u64, reply: &Reply) -> bool {
+        let Some(entry) = self.claims.get_mut(&key) else { return false };
+        if !is_refusal(reply.status) || entry.sent_ttl == entry.agreed_ttl {
+            return false;
+        }
+        if entry.ttl == entry.sent_ttl {
+            entry.ttl = entry.agreed_ttl;
+            for waiting in entry.on_refresh.drain(..) {
+                waiting.send(Err(reply.refusal())).ok();
+            }
+        }
+        true
     }
 
     /// A renewal has succeeded.
     pub(super) fn holds_from(&mut self, key: u64, sent: BootInstant, ttl: Duration) {
         self.set_deadline(key, sent, ttl);
         let Some(entry) = self.claims.get_mut(&key) else { return };
+        entry.agreed_ttl = entry.sent_ttl;
         if entry.ttl == entry.sent_ttl {
             for reply in entry.on_refresh.drain(..) {
                 reply.send(Ok(())).ok();

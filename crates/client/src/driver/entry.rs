@@ -65,6 +65,8 @@ pub(crate) struct Grant {
 /// What driver and handles share of one claim.
 pub(crate) struct SharedClaim {
     pub(crate) resource: String,
+    /// How long before the end of the ttl the claim is called lost.
+    pub(crate) lead: Duration,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) grant: OnceLock<Grant>,
     /// Why the last renewal failed, until one gets through. Each failure is sent, also if it is the same as before.
@@ -74,16 +76,17 @@ pub(crate) struct SharedClaim {
     /// What happens after the callbacks when it is lost.
     on_lost: OnLost,
     callbacks: Mutex<Vec<Callback>>,
-    /// Where callbacks run.
+    /// Within which callbacks run.
     runtime: Handle,
 }
 
 type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 impl SharedClaim {
-    pub(crate) fn new(resource: String, on_lost: OnLost, runtime: Handle) -> Self {
+    pub(crate) fn new(resource: String, lead: Duration, on_lost: OnLost, runtime: Handle) -> Self {
         Self {
             resource,
+            lead,
             phase: watch::Sender::new(Phase::Waiting(Box::default())),
             grant: OnceLock::new(),
             trouble: watch::Sender::new(None),
@@ -130,15 +133,21 @@ impl SharedClaim {
         if callbacks.is_empty() && !terminates {
             return;
         }
-        self.runtime.spawn_blocking(move || {
+        let runtime = self.runtime.clone();
+        let tell = move || {
+            let _within = runtime.enter();
             for callback in callbacks {
                 // A callback's mistake must not keep the process from being stopped.
                 catch_unwind(AssertUnwindSafe(|| callback(lost.clone()))).ok();
             }
             if terminates {
-                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).ok();
+                terminate_this_process();
             }
-        });
+        };
+        // None of the runtime's: those may all be busy.
+        if std::thread::Builder::new().name("on-lost".into()).spawn(tell).is_err() && terminates {
+            terminate_this_process();
+        }
     }
 
     fn callbacks(&self) -> std::sync::MutexGuard<'_, Vec<Callback>> {
@@ -155,6 +164,10 @@ impl SharedClaim {
             Phase::Waiting(_) | Phase::Ended => Err(Error::Ended("it does not hold its resource".into())),
         }
     }
+}
+
+fn terminate_this_process() {
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).ok();
 }
 
 /// The timers of a claim: the machine's, and the driver's own.
@@ -178,6 +191,8 @@ pub(super) struct Entry {
     pub(super) ttl: Duration,
     /// The ttl in the last renewal that was sent: what its answer is about.
     pub(super) sent_ttl: Duration,
+    /// The ttl that the server has accepted last.
+    pub(super) agreed_ttl: Duration,
     pub(super) wait: Wait,
     pub(super) items: Vec<Item>,
     pub(super) session: Option<String>,
@@ -195,6 +210,8 @@ pub(super) struct Entry {
     pub(super) in_flight: Option<AbortHandle>,
     /// The long-poll that is on its way: since when, and how long it may take.
     pub(super) long_poll: Option<(BootInstant, Duration)>,
+    /// Until when this client certainly asked for the claim, in the eyes of the server.
+    pub(super) asked: BootInstant,
     /// Failures in a row.
     pub(super) attempts: u32,
     /// Its last request was sent before, and may have arrived.

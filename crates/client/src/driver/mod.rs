@@ -6,7 +6,7 @@
 //!
 //! `entry.rs` is one claim, `actions.rs` does what rows say, `answers.rs` reads responses, `renewals.rs` packs many
 //! renewals into one request, `ghosts.rs` takes back claims whose registration was never answered, `take_up.rs` goes on
-//! with a claim that another process has made, `again.rs` asks again for claims that expired unseen, `passing.rs` for those that
+//! with a claim that another process has made, `again.rs` asks again for claims that ended unseen, `passing.rs` for those that
 //! were refused because of an end on its way, `told.rs` has the server tell of claims that it ends.
 
 mod actions;
@@ -34,7 +34,7 @@ use crate::error::{Error, Lost};
 use crate::http::{Failure, Http, Reply};
 use crate::item::Item;
 use crate::machine::{Event, State, Timer, step};
-use crate::request::{ClaimRequest, Worker};
+use crate::request::{ClaimRequest, Wait, Worker};
 use crate::settings::Options;
 
 /// What handles ask for.
@@ -235,17 +235,23 @@ impl Driver {
         self.by_resource.extend(items.iter().map(|item| (name(item), key)));
         let now = BootInstant::now();
         let ttl = request.ttl.unwrap_or(self.options.ttl);
+        let wait = match request.wait {
+            Wait::Default => self.options.timeout.map_or(Wait::Forever, Wait::For),
+            wait => wait,
+        };
         let entry = Entry {
             state: State::New,
             shared,
             ttl,
             sent_ttl: ttl,
-            wait: request.wait,
+            // No time to wait at all is not too short for the server to answer.
+            wait: if wait == Wait::For(Duration::ZERO) { Wait::No } else { wait },
             items,
             session: request.session,
             data: request.data,
             max_hold: request.max_hold,
             lead: request.lead,
+            agreed_ttl: ttl,
             worker,
             idempotency_key: request.idempotency_key.unwrap_or_else(fresh_key),
             started: now,
@@ -259,6 +265,7 @@ impl Driver {
             deadlocks: 0,
             may_be_registered: false,
             was_taken: false,
+            asked: now,
             not_taken: None,
             trouble: None,
             grant: None,
@@ -318,7 +325,13 @@ impl Driver {
 
     fn close(&mut self) {
         self.closing = true;
-        self.for_all(Self::cancel);
+        self.for_all(|driver, key| {
+            // Whoever still works under the claim has to stop.
+            if driver.claims.get(&key).is_some_and(|entry| entry.on_claim.is_none()) {
+                driver.lose(key, Lost::Aborted);
+            }
+            driver.cancel(key);
+        });
     }
 
     fn for_all(&mut self, each: impl Fn(&mut Self, u64)) {

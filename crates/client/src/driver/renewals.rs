@@ -161,6 +161,7 @@ impl Driver {
         {
             return self.ask_again(key);
         }
+        let keeps_its_ttl = answer.is_none() && self.keeps_its_ttl(key, reply);
         let Some(entry) = self.claims.get_mut(&key) else { return };
         entry.retry_after = reply.retry_after;
         let status = match answer {
@@ -179,6 +180,7 @@ impl Driver {
                 entry.verdict.get_or_insert(Error::Ended(with_reason(status, answer.reason.as_deref())));
                 400
             }
+            None if keeps_its_ttl => 503,
             None if is_refusal(reply.status) => {
                 entry.verdict.get_or_insert(reply.refusal());
                 reply.status

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::line::{Line, Name, refusal};
 use super::{BACKLOG_BYTES_MAX, Inner};
-use crate::claim::{Claim, Pending};
+use crate::claim::{Claim, Handle, Pending};
 use crate::clock::BootInstant;
 use crate::driver::{Phase, Progress, SharedClaim};
 use crate::error::{Error, Lost};
@@ -22,7 +22,13 @@ const HOLDERS_MAX: usize = 1000;
 /// Where a claim of the parent's is.
 pub(super) enum Held {
     /// Its request is not answered yet.
-    Waiting { serial: u64, request: Value, task: tokio::task::AbortHandle },
+    Waiting {
+        serial: u64,
+        request: Value,
+        task: tokio::task::AbortHandle,
+        /// The claim that is taken up: the server has it already.
+        taken: Option<Handle>,
+    },
     /// It was acquired, and may be lost meanwhile.
     Here(Claim),
 }
@@ -63,8 +69,9 @@ impl Inner {
         let terminates = line.terminates(&self.settings);
         let (request, wants_items) = (line.id.clone(), line.wants_items());
         let wanted = Wanted { name: name.clone(), serial, request, terminates, wants_items };
+        let taken = (line.op == "take-up").then(|| pending.handle());
         let task = self.spawn(self.clone().acquire(wanted, pending));
-        claims.insert(name, Held::Waiting { serial, request: line.id.clone(), task });
+        claims.insert(name, Held::Waiting { serial, request: line.id.clone(), task, taken });
     }
 
     fn begin(&self, line: &Line, name: &Name, serial: u64) -> Result<Pending, Error> {
@@ -176,23 +183,31 @@ impl Inner {
         let held = self.claims().remove(name);
         match held {
             None => self.answer(&id, refusal(&Error::Ended("there is no claim on it".into()))),
+            Some(Held::Waiting { request, taken: Some(taken), .. }) => {
+                self.answer(&request, refusal(&Error::Aborted));
+                self.settle(id, async move { taken.release().await });
+            }
             Some(Held::Waiting { request, task, .. }) => {
                 // Its pending claim goes with the task, and leaves the queue.
                 task.abort();
                 self.answer(&request, refusal(&Error::Aborted));
                 self.answer(&id, json!({ "ok": true }));
             }
-            Some(Held::Here(claim)) => {
-                let keychain = self.clone();
-                self.spawn(async move {
-                    let released = claim.release().await;
-                    keychain.answer(
-                        &id,
-                        released.map_or_else(|error| refusal(&error), |()| json!({ "ok": true })),
-                    );
-                });
-            }
+            Some(Held::Here(claim)) => self.settle(id, claim.release()),
         }
+    }
+
+    /// Answers when the server knows of a release, or can't be told.
+    fn settle(
+        self: &Arc<Self>,
+        id: Value,
+        releasing: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) {
+        let keychain = self.clone();
+        self.spawn(async move {
+            let answer = releasing.await.map_or_else(|error| refusal(&error), |()| json!({ "ok": true }));
+            keychain.answer(&id, answer);
+        });
     }
 
     pub(super) fn refresh(self: &Arc<Self>, line: Line, name: &Name) {

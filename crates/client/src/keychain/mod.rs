@@ -31,6 +31,8 @@ const BACKLOG_BYTES_MAX: usize = 4 << 20;
 /// Longest line: far more than the data that a server takes with a claim. A parent that never ends its line would
 /// otherwise take all memory.
 const LINE_LEN_MAX: usize = 1 << 20;
+/// What is kept of a longer line: its id may be in there.
+const HEAD_LEN: usize = 64;
 /// How long a parent that does not read is waited for at the end.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
@@ -119,6 +121,9 @@ impl Keychain {
 
     /// Releases everything, then answers the request to shut down.
     pub async fn close(&self, id: &Value) {
+        // Released as the parent wants, and not lost; and no loss of this moment ends the parent.
+        self.inner.is_deserted.store(true, Ordering::Release);
+        self.inner.claims().clear();
         self.inner.manager.close().await;
         self.inner.rested().await;
         self.inner.answer(id, json!({ "ok": true }));
@@ -146,7 +151,7 @@ async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Inner>, mut reader: R) -> 
         keychain.flushed_to(BACKLOG_BYTES_MAX).await;
         if !read_line(&mut reader, &mut line).await? {
             let error = Error::Invalid(format!("a line may have at most {LINE_LEN_MAX} bytes"));
-            keychain.answer(&Value::Null, refusal(&error));
+            keychain.answer(&id_of_bad_line(&line), refusal(&error));
             continue;
         }
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -158,13 +163,28 @@ async fn read<R: AsyncBufRead + Unpin>(keychain: &Arc<Inner>, mut reader: R) -> 
             Err(error) => {
                 let id = serde_json::from_slice::<Value>(&line).ok().and_then(|line| line.get("id").cloned());
                 let error = Error::Invalid(format!("the line can't be read: {error}"));
-                keychain.answer(&id.unwrap_or_default(), refusal(&error));
+                keychain.answer(&id.unwrap_or_else(|| id_of_bad_line(&line)), refusal(&error));
             }
         }
     }
 }
 
-/// The next line, or nothing at the end of the pipe. Of one that is too long (`false`) nothing is kept.
+/// The id of a line that is no JSON, or too long: a number, if the line begins with it.
+fn id_of_bad_line(line: &[u8]) -> Value {
+    let head = String::from_utf8_lossy(&line[..line.len().min(HEAD_LEN)]).into_owned();
+    let mut rest = head.as_str();
+    for word in ["{", "\"id\"", ":"] {
+        match rest.trim_start().strip_prefix(word) {
+            Some(after) => rest = after,
+            None => return Value::Null,
+        }
+    }
+    // Without what follows it, the number may have lost its end.
+    let number = rest.trim_start().split_once([',', '}', ' ']).map_or("", |(number, _)| number);
+    serde_json::from_str::<serde_json::Number>(number).map_or(Value::Null, Value::Number)
+}
+
+/// The next line, or nothing at the end of the pipe. Of one that is too long (`false`) only the beginning is kept.
 async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) -> Option<bool> {
     line.clear();
     let mut fits = true;
@@ -176,10 +196,11 @@ async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) 
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let len = end.map_or(bytes.len(), |end| end + 1);
         fits &= line.len() + len <= LINE_LEN_MAX;
-        if fits {
-            line.extend_from_slice(&bytes[..len]);
-        } else {
-            *line = Vec::new();
+        let kept = if fits { len } else { len.min(HEAD_LEN.saturating_sub(line.len())) };
+        line.extend_from_slice(&bytes[..kept]);
+        if !fits {
+            line.truncate(HEAD_LEN);
+            line.shrink_to_fit();
         }
         reader.consume(len);
         if end.is_some() {

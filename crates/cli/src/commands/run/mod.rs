@@ -122,8 +122,8 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
     let api = manager.api();
     let pending = manager.request(request)?;
     // Kept beyond the select: dropped, the claim would leave the queue on its own, and cross with the abort.
-    let names = args.wanted.names();
-    let waiting = wait::acquired(pending, &api, &names, args.quiet, !args.nonblock);
+    let items = args.wanted.items()?;
+    let waiting = wait::acquired(pending, &api, &items, args.quiet, !args.nonblock);
     tokio::pin!(waiting);
     let acquired = tokio::select! {
         acquired = &mut waiting => acquired,
@@ -137,7 +137,7 @@ async fn hold_and_run(args: &RunArgs) -> anyhow::Result<u8> {
         Ok(claim) => claim,
         Err(wait::NotAcquired { error, mut holder }) => {
             if holder.is_none() && matches!(error, Error::Timeout { .. }) {
-                holder = wait::holder(&api, &names).await;
+                holder = wait::holder(&api, &items).await;
             }
             manager.close().await;
             return Ok(outcome::not_acquired(args, &error, holder.as_ref(), &urls));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_client::BootInstant;
 use leasehold_client::ClaimInfo;
-use leasehold_client::{Api, Changes, Claim, Error, Pending, Phase, Progress};
+use leasehold_client::{Api, Changes, Claim, Error, Item, Mode, Pending, Phase, Progress};
 use rustix::termios::tcgetwinsize;
 
 use super::super::{output, wanted};
@@ -23,6 +23,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 /// Resources of a set that are looked at.
 const LOOKS_MAX: usize = 10;
+/// Holders of slots that are looked at.
+const HOLDERS_MAX: usize = 1000;
 /// Columns of a terminal that does not say how many it has.
 const WIDTH_DEFAULT: usize = 80;
 
@@ -35,18 +37,19 @@ pub(super) struct NotAcquired {
 pub(super) async fn acquired(
     pending: Pending,
     api: &Api,
-    resources: &[&str],
+    items: &[Item],
     is_quiet: bool,
     waits: bool,
 ) -> Result<Claim, NotAcquired> {
     let mut phases = pending.phases();
     let acquired = pending.acquired();
     tokio::pin!(acquired);
-    let looking = look(api, resources, phases.clone());
+    let looking = look(api, items, phases.clone());
     tokio::pin!(looking);
     let (mut has_looked, mut ticks) =
         (false, tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK));
-    let mut show = Show::new(wanted::label(resources), is_quiet, waits);
+    let names: Vec<&str> = items.iter().map(|item| item.resource.as_str()).collect();
+    let mut show = Show::new(wanted::label(&names), is_quiet, waits);
     loop {
         tokio::select! {
             claim = &mut acquired => {
@@ -65,7 +68,7 @@ pub(super) async fn acquired(
 }
 
 /// Who holds the resource, once the claim is in the queue.
-async fn look(api: &Api, resources: &[&str], mut phases: Changes<Phase>) -> Option<ClaimInfo> {
+async fn look(api: &Api, items: &[Item], mut phases: Changes<Phase>) -> Option<ClaimInfo> {
     let mut phase = phases.now();
     while !matches!(&phase, Phase::Waiting(progress) if progress.claim.is_some()) {
         match phases.next().await {
@@ -73,24 +76,48 @@ async fn look(api: &Api, resources: &[&str], mut phases: Changes<Phase>) -> Opti
             None => return std::future::pending().await,
         }
     }
-    holder(api, resources).await
+    holder(api, items).await
 }
 
-/// Who holds one of these resources, or, if all are free, who came first for one of them: as far as the caller may read, and as
-/// far as a server says so soon.
-pub(crate) async fn holder(api: &Api, resources: &[&str]) -> Option<ClaimInfo> {
+/// Who holds what keeps one of these items from being had, or, if nobody does, who came first for one of them: as far as the
+/// caller may read, and as far as a server says so soon.
+pub(crate) async fn holder(api: &Api, items: &[Item]) -> Option<ClaimInfo> {
+    let items = &items[..items.len().min(LOOKS_MAX)];
     let looking = async {
-        for status in ["active", "waiting"] {
-            for resource in &resources[..resources.len().min(LOOKS_MAX)] {
-                let found = api.list(&[("resource", resource), ("status", status)], 1).await.ok()?;
-                if let Some(first) = found.into_iter().next() {
-                    return Some(first);
-                }
+        for item in items {
+            // All slots may be held, each by another claim.
+            let most = if let Mode::Slots { .. } = item.mode { HOLDERS_MAX } else { 1 };
+            let found = api.list(&[("resource", &item.resource), ("status", "active")], most).await.ok()?;
+            if let Some(holder) = in_the_way(item, found) {
+                return Some(holder);
+            }
+        }
+        for item in items {
+            let found = api.list(&[("resource", &item.resource), ("status", "waiting")], 1).await.ok()?;
+            if let Some(first) = found.into_iter().next() {
+                return Some(first);
             }
         }
         None
     };
     tokio::time::timeout(LOOK_WITHIN, looking).await.ok()?
+}
+
+/// The first holder, unless there is room for the item beside all of them.
+fn in_the_way(item: &Item, holders: Vec<ClaimInfo>) -> Option<ClaimInfo> {
+    // A claim without items holds its resource exclusively.
+    let held = |claim: &ClaimInfo| claim.items.iter().find(|held| held.resource == item.resource).cloned();
+    let has_room = match item.mode {
+        Mode::Shared => {
+            holders.iter().all(|claim| held(claim).is_some_and(|held| held.mode.as_deref() == Some("shared")))
+        }
+        Mode::Slots { take, of } => {
+            let taken = holders.iter().map(|claim| held(claim).and_then(|held| held.take).unwrap_or(of));
+            taken.fold(take, u32::saturating_add) <= of
+        }
+        _ => holders.is_empty(),
+    };
+    holders.into_iter().next().filter(|_| !has_room)
 }
 
 /// What has been said, and the line on the terminal.
