@@ -14,7 +14,7 @@ from leasehold import LockManager, aio
 
 locks = LockManager("http://a", ttl=3)
 locks.lock("r", timeout=3, lost=lambda claim, why: print(claim.token))
-locks.lock("r", timeuot=3)  # wrong
+locks.lock("r", wait_for=3)  # wrong
 locks.guard("r", ttl="x")  # wrong
 
 @locks.guard("r", timeout=3)
@@ -26,7 +26,7 @@ report(3)  # wrong
 async def stop(claim: aio.Claim, why: str) -> None: ...
 
 async def main() -> None:
-    aio.LockManager(ulr="x")  # wrong
+    aio.LockManager(address="x")  # wrong
     async with aio.LockManager("http://a") as locks, locks.claim("r", lost=stop) as claim:
         print(claim.token)
     locks.lock("r", lost=stop)
