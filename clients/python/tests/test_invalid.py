@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import os
 import pathlib
 import sys
@@ -11,7 +10,7 @@ import sys
 import pytest
 
 from leasehold import Invalid, LockManager
-from leasehold._request import Request
+from leasehold._request import Answer, Request
 
 DEEP: list = []
 for _ in range(100_000):
@@ -67,12 +66,13 @@ def test_data_that_is_changed_after_the_call_is_not_sent_again_with_the_change(s
         assert claim._hold.line["data"] == {"who": "me"}
 
 
-def test_a_request_that_the_keychain_does_not_understand_is_logged(server, caplog):
+def test_a_request_that_the_keychain_does_not_understand_is_answered(server):
     with LockManager(server.url) as locks:
-        locks._link._post(Request("ping", {"data": "x" * (1 << 20)}, None, None))
+        answer = Answer()
+        locks._link._post(Request("ping", {"data": "x" * (1 << 20)}, answer, None))
+        with pytest.raises(Invalid):
+            answer.result(30)
         locks.ping()
-    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "does not understand" in record.getMessage()
 
 
 def test_claims_do_not_tell_the_arguments_of_the_program(server, monkeypatch):
