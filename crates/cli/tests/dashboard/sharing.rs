@@ -39,7 +39,7 @@ fn operators_see_all_holders_slots_as_boxes_and_sets_as_one() {
         &format!("['reader1', 'reader2'].every((host) => {holders}.includes(host))"),
     );
     let queue = "document.getElementById('queue').innerText";
-    for behind in ["alone, behind ada@reader1", "to share it, behind ada@writer", "behind ada@reader3"] {
+    for behind in ["alone, behind ada@reader2", "to share it, behind ada@writer", "behind ada@reader3"] {
         browser.eventually("who waits behind whom", &format!("{queue}.includes('{behind}')"));
     }
     browser.eventually("the rest of the set", &format!("{queue}.includes('with tape/1, tape/2')"));
