@@ -65,24 +65,22 @@ fn checks(app: &App) -> Vec<Check> {
         None if status.has_room => Ok(()),
         None => Err(disk_full(status.no_room)),
     };
-    let leader = if app.engine.is_removed() {
-        Err(
-            "this node was removed from its cluster: stop it, or empty its data directory to have it join again",
-        )
-    } else if status.leader.is_none() {
-        Err("no leader is known: a majority of the nodes must reach each other")
-    } else {
-        Ok(())
+    const REMOVED: &str =
+        "this node was removed from its cluster: stop it, or empty its data directory to have it join again";
+    let is_removed = app.engine.is_removed();
+    let leader = match status.leader {
+        _ if is_removed => Err(REMOVED.to_string()),
+        None => Err("no leader is known: a majority of the nodes must reach each other".into()),
+        Some(_) => Ok(()),
     };
+    let engine =
+        app.engine.ready().map_err(|error| if is_removed { REMOVED.into() } else { error.to_string() });
     vec![
         ("stopping", if stopping { Err(EngineError::Stopping.to_string()) } else { Ok(()) }),
         ("log", status.fatal.map_or(Ok(()), Err)),
         ("disk", disk),
-        ("leader", leader.map_err(str::to_string)),
-        (
-            "engine",
-            app.engine.ready().map_err(|error| leader.err().map_or(error.to_string(), str::to_string)),
-        ),
+        ("leader", leader),
+        ("engine", engine),
     ]
 }
 
