@@ -156,7 +156,8 @@ impl System {
             Plan { nodes, clients: &clients, redis: &redis, peers: &peers, leasehold, access: &access };
         let mut processes = Vec::new();
         for node in 0..nodes {
-            let dir = scratch.sub(&format!("{}-{nodes}-{}", kind.name(), node + 1))?;
+            // Ports are new at each start, and nodes with the data of an earlier one would look for each other at the old ones.
+            let dir = scratch.sub(&format!("{}-{nodes}-{}-{}", kind.name(), node + 1, clients[0].port()))?;
             processes.push(Process::start(&mut plan.command(kind, node, &dir)?, &dir)?);
         }
         let mut system = Self { kind, addr: clients[0], nodes: clients, redis, processes };
