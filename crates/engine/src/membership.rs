@@ -166,7 +166,10 @@ impl Engine {
             tracing::info!("asked to change the cluster: {change}");
         }
         let changed = self.change_as_leader(change).await;
-        if let Err(ChangeError::Refused(why)) = &changed {
+        // A node that was removed and has moved asks every second: it logs the refusal itself, once.
+        if let Err(ChangeError::Refused(why)) = &changed
+            && !matches!(change, MembershipChange::Move { .. })
+        {
             tracing::info!("refused to {change}: {why}");
         }
         changed

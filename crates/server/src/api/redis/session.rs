@@ -24,9 +24,9 @@ const LIMITS: Limits = Limits { arguments_max: 1024, argument_len_max: 64 << 10,
 /// The same before it has said who it is, where that matters.
 const LIMITS_OF_STRANGERS: Limits =
     Limits { arguments_max: 16, argument_len_max: 16 << 10, command_len_max: 32 << 10 };
-/// What clients take for the version of Redis: the first with everything that lock clients look for.
 /// The longest name that a connection may give itself.
 const NAME_LEN_MAX: usize = 256;
+/// What clients take for the version of Redis: the first with everything that lock clients look for.
 const REDIS_VERSION: &str = "7.4.0";
 
 /// What a connection has said about itself.
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Redis takes no others either: a name stands in one line of a list.
+    /// Takes the names that Redis takes, which stand in one line of a list, up to a length.
     fn set_name(&mut self, name: &[u8]) -> Result<(), Refused> {
         if name.len() > NAME_LEN_MAX || !name.iter().all(u8::is_ascii_graphic) {
             return Err(Refused::Mistake(format!(
